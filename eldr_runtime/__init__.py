@@ -1,0 +1,1 @@
+"""Numerics, simulator, vLLM plugin and router of ELDR."""

@@ -1,0 +1,1 @@
+"""The `eldr` commands of the runtime."""

@@ -1,0 +1,1 @@
+"""Routing policies, one file a family, built by name from the registry."""
