@@ -1,0 +1,1 @@
+"""Control plane of ELDR: fleets, calibrations, versions, experiments, drift, alerts, audit."""

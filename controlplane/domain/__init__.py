@@ -1,0 +1,1 @@
+"""Values and rules of the control plane, free of frameworks: what the API speaks and what decides."""

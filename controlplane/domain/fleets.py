@@ -1,0 +1,111 @@
+"""Fleets and their workers, as the API speaks of them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import ClassVar
+
+from eldr_runtime.model_shape import ModelShape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """A model served by a pool of workers; everything else hangs on one."""
+
+    name: str
+    shape: ModelShape
+    gpu: str
+    kv_block_size_tokens: int
+    decode_profile_share: float
+    signature_sample_share: float
+    is_simulated: bool
+    revision: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateFleet:
+    """Command: make a fleet. Shares are of requests, in [0, 1]."""
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+    name: str
+    shape: ModelShape
+    reason: str
+    gpu: str = "unknown"
+    kv_block_size_tokens: int = 16
+    decode_profile_share: float = 0.01
+    signature_sample_share: float = 0.01
+    is_simulated: bool = False
+
+
+class WorkerState(StrEnum):
+    """Life of a worker; `LOST` is what a lease that ran out makes of it."""
+
+    JOINING = "joining"
+    READY = "ready"
+    DRAINING = "draining"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """One prefill or decode worker as last reported."""
+
+    worker_id: str
+    fleet: str
+    role: str
+    url: str
+    engine: str
+    engine_version: str
+    plugin_version: str
+    model: str
+    kv_connector: str
+    transfer_mode: str
+    self_test: str
+    state: WorkerState
+    capacity: int
+    last_seen_at: datetime
+    lease_expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLease:
+    """Answer to a worker's heartbeat: how long it counts as alive, and where decode profiles go."""
+
+    worker_id: str
+    state: WorkerState
+    lease_seconds: float
+    heartbeat_seconds: float
+    decode_profile_urls: tuple[str, ...]
+    decode_profile_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterStatus:
+    """What a router last acknowledged; lagging after three missed beats or an old generation."""
+
+    router_id: str
+    url: str
+    generation_applied: int | None
+    config_source: str
+    is_lagging: bool
+    in_flight: dict[str, int]
+    dropped_events: int
+    last_seen_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetStatus:
+    """One look at a fleet for the Overview page."""
+
+    fleet: Fleet
+    generation: int
+    routers: tuple[RouterStatus, ...]
+    n_ready_prefill: int
+    n_ready_decode: int
+    n_lost: int
+    active_version_number: int | None
+    policy: str
+    tau: float
+    n_open_alerts: int
