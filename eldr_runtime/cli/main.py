@@ -1,0 +1,38 @@
+"""The `eldr` command: one group of commands, one way to fail."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from eldr_runtime.errors import EldrError
+
+EXIT_REFUSED = 2
+EXIT_INTERRUPTED = 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="eldr")
+def cli() -> None:
+    """Route mixture-of-experts decodes to the workers whose requests use the same experts."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status: 0, 2 for what is refused, 130 for an interrupt."""
+    try:
+        status = cli.main(args=arguments, prog_name="eldr", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return EXIT_INTERRUPTED
+    except (EldrError, OSError) as error:
+        click.echo(f"eldr: {' '.join(str(error).split())}", err=True)
+        return EXIT_REFUSED
+    return status if isinstance(status, int) else 0
+
+
+def main() -> None:
+    """Run the command line and end the process with its status."""
+    sys.exit(run())
