@@ -1,4 +1,4 @@
-"""The command reference in docs/cli.md, written from the commands themselves; run as a module it prints it."""
+"""The command reference in docs/cli.md, written from the commands themselves; run as a module, prints it."""
 
 from collections.abc import Iterator
 
