@@ -188,6 +188,6 @@ def _check_signature(signature: Floats32, n_features: int) -> None:
     if signature.dtype != np.float32:
         raise InvalidValue(field="signature dtype", value=str(signature.dtype), limit="float32")
     # One pass that NaN and infinity both survive, cheaper than isfinite over all features.
-    squared_norm = float(np.dot(signature, signature))
+    squared_norm = float(signature.dot(signature))
     if not math.isfinite(squared_norm):
         raise InvalidValue(field="signature squared norm", value=squared_norm, limit="finite")

@@ -130,10 +130,12 @@ class RoutingPolicy(Protocol):
         """Choose a worker; `rng` settles ties and draws, so one seed gives one sequence of choices."""
 
 
-def check_similarities(similarities: Floats32, pool: PoolView) -> None:
-    """Refuse similarities that are not one finite number a candidate."""
-    if similarities.shape != (len(pool),):
+def checked_similarities(similarities: Floats32, pool: PoolView) -> list[float]:
+    """Return similarities as a list; refuse what is not one finite number a candidate."""
+    if similarities.shape != (len(pool.worker_ids),):
         limit = f"one number a candidate, shape ({len(pool)},)"
         raise InvalidValue(field="similarities shape", value=similarities.shape, limit=limit)
-    if not math.isfinite(float(np.add.reduce(similarities))):
-        raise InvalidValue(field="similarities", value=similarities.tolist(), limit="finite numbers")
+    numbers: list[float] = similarities.tolist()
+    if not math.isfinite(sum(numbers)):
+        raise InvalidValue(field="similarities", value=numbers, limit="finite numbers")
+    return numbers

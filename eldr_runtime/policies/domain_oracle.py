@@ -7,7 +7,6 @@ from math import floor, isfinite
 
 import numpy as np
 
-from eldr_runtime.array_types import Ints
 from eldr_runtime.errors import InvalidConfig
 from eldr_runtime.policies.choice import Choice, Reason, RoutingRequest, TieBreak
 from eldr_runtime.policies.load_balancing import least_loaded, shortest_queue_choice
@@ -98,8 +97,8 @@ class DomainOracle:
         workers, reason = _pool_of(request.label, pools)
         if not workers:
             return shortest_queue_choice(pool, rng, reason)
-        candidates: Ints = np.array(workers, dtype=np.int64)
-        return Choice(index=least_loaded(candidates, pool.in_flight, rng), band=workers, reason=reason)
+        index = least_loaded(workers, pool.in_flight.tolist(), rng)
+        return Choice(index=index, band=workers, reason=reason)
 
 
 def _pool_of(label: str | None, pools: LabelPools) -> tuple[tuple[int, ...], Reason]:

@@ -1,39 +1,35 @@
 """Policies that look at load alone, or at nothing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from eldr_runtime.array_types import Ints
 from eldr_runtime.policies.choice import Choice, Reason, RoutingRequest, TieBreak
 from eldr_runtime.worker_load import PoolView
 
 
-def least_loaded(candidates: Ints, in_flight: Ints, rng: np.random.Generator | None) -> int:
-    """Return the least loaded candidate; ties by seeded draw, or lowest index without `rng`.
+def least_loaded(candidates: Sequence[int], in_flight: Sequence[int], rng: np.random.Generator | None) -> int:
+    """Return the least loaded candidate; ties by seeded draw, or the first one without `rng`.
 
-    Parameters
-    ----------
-    candidates
-        int64 `(n_candidates,)`, ascending indices into the pool.
-    in_flight
-        int64 `(n_workers,)`.
+    Examples
+    --------
+    >>> least_loaded([0, 2], [3, 0, 1], rng=None)
+    2
     """
-    if candidates.size == 1:
-        return int(candidates[0])
-    load = in_flight[candidates]
-    if rng is None:
-        return int(candidates[load.argmin()])
-    ties = (load == load[load.argmin()]).nonzero()[0]
-    return int(candidates[ties[0] if ties.size == 1 else ties[rng.integers(ties.size)]])
+    load = [in_flight[candidate] for candidate in candidates]
+    least = min(load)
+    if rng is None or load.count(least) == 1:
+        return candidates[load.index(least)]
+    ties = [candidate for candidate, each in zip(candidates, load, strict=True) if each == least]
+    return ties[int(rng.integers(len(ties)))]
 
 
-def shortest_queue_choice(pool: PoolView, rng: np.random.Generator | None, reason: Reason) -> Choice:
-    """Choose the least loaded worker of the whole pool."""
-    everyone = np.arange(len(pool))
-    return Choice(
-        index=least_loaded(everyone, pool.in_flight, rng), band=tuple(range(len(pool))), reason=reason
-    )
+def shortest_queue_choice(pool: PoolView, rng: np.random.Generator, reason: Reason) -> Choice:
+    """Choose the least loaded worker of the whole pool, ties by seeded draw."""
+    everyone = range(len(pool))
+    index = least_loaded(everyone, pool.in_flight.tolist(), rng)
+    return Choice(index=index, band=tuple(everyone), reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
