@@ -131,6 +131,31 @@ def gain_by_category(rows: Sequence[tuple[str, float, Interval | None]], axis: s
     return figure.add_vline(x=0, line={"color": INK, "width": 1})
 
 
+def expert_use_map(relative_use: Floats) -> go.Figure:
+    """Draw how often each expert is used against an even share, on a colour scale of factors of two.
+
+    Parameters
+    ----------
+    relative_use : float64 (n_layers, n_experts), 1 for an even share, sorted within each layer
+    """
+    figure = _figure("layer", "expert, by rank of use")
+    ticks = np.arange(-3, 4)
+    figure.add_heatmap(
+        z=np.log2(np.maximum(relative_use, 2.0**-3)).T,
+        zmin=-3,
+        zmax=3,
+        colorscale="Cividis",
+        colorbar={
+            "title": {"text": "use, times<br>an even share"},
+            "tickvals": ticks,
+            "ticktext": ["1/8 or less", "1/4", "1/2", "1", "2", "4", "8 or more"],
+        },
+        customdata=relative_use.T,
+        hovertemplate="layer %{x}, rank %{y}: %{customdata:.2f} times an even share<extra></extra>",
+    )
+    return figure
+
+
 def change_by_policy(rows: Sequence[tuple[str, float, Interval | None]], axis: str) -> go.Figure:
     """Draw a change with its interval, one row a policy, and the line of no change."""
     figure = _interval_rows(rows, axis, GREEN)
