@@ -55,7 +55,7 @@ class RoutingTable:
         if self.centroids is None:
             raise InvalidConfig(field="centroids", value=None, limit="present to score a signature")
         _check_signature(signature, self.centroids.shape[1])
-        similarities: Floats32 = self.centroids @ signature
+        similarities: Floats32 = self.centroids.dot(signature)
         return similarities
 
     def positions(self, worker_ids: tuple[str, ...]) -> Ints | None:
