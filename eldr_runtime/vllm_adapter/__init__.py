@@ -1,0 +1,1 @@
+"""Everything that knows vLLM; what vLLM itself loads is imported by nothing else."""

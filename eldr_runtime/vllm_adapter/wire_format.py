@@ -1,0 +1,78 @@
+"""The hand-off between vLLM workers as the router sees it; nothing here imports vLLM."""
+
+from collections.abc import Mapping
+
+from eldr_runtime.count_codec import ExpertCounts, decode_counts
+from eldr_runtime.errors import InvalidMessage
+from eldr_runtime.serving_engine import EngineMetrics, JsonObject
+from eldr_runtime.vllm_adapter.metrics_text import read_engine_metrics
+
+COUNTS_FIELD = "eldr"
+_NOT_FOR_PREFILL = ("stream_options", "stop", "stop_token_ids", "min_tokens", "max_completion_tokens")
+
+
+class VllmEngine:
+    """vLLM with a pull connector (NIXL, or MoRIIO in read mode), which leaves the decode worker open."""
+
+    def prefill_request(self, body: Mapping[str, object]) -> JsonObject:
+        """Return the body of the prefill leg.
+
+        vLLM keeps KV for another worker only of requests that end by length. So the one token may not stop
+        the request: stop strings go, and the end-of-text token is ignored. The token itself is thrown away.
+        """
+        request = {name: value for name, value in body.items() if name not in _NOT_FOR_PREFILL}
+        if "max_completion_tokens" in body:
+            request["max_completion_tokens"] = 1
+        request.update(max_tokens=1, stream=False, ignore_eos=True, n=1)
+        request["kv_transfer_params"] = {
+            "do_remote_decode": True,
+            "do_remote_prefill": False,
+            "remote_engine_id": None,
+            "remote_block_ids": None,
+            "remote_host": None,
+            "remote_port": None,
+        }
+        return request
+
+    def decode_request(self, body: Mapping[str, object], hand_off: Mapping[str, object] | None) -> JsonObject:
+        """Return the body of the decode leg: the client's own, the hand-off, and usage at a stream's end."""
+        request = {name: value for name, value in body.items() if name != "kv_transfer_params"}
+        if hand_off is not None:
+            request["kv_transfer_params"] = dict(hand_off)
+        if body.get("stream") is True:
+            asked = body.get("stream_options")
+            request["stream_options"] = {**(asked if isinstance(asked, dict) else {}), "include_usage": True}
+        return request
+
+    def release_request(self, body: Mapping[str, object], hand_off: Mapping[str, object]) -> JsonObject:
+        """Return a decode leg of one token.
+
+        vLLM 0.32 has no call that gives up KV held for another worker: only a decode worker that fetches it
+        makes the prefill worker let go before the lease ends.
+        """
+        request = self.prefill_request(body)
+        request["kv_transfer_params"] = dict(hand_off)
+        return request
+
+    def read_hand_off(self, answer: Mapping[str, object]) -> JsonObject | None:
+        """Return `kv_transfer_params` without the counts; they are the router's and go no further."""
+        parameters = answer.get("kv_transfer_params")
+        if not isinstance(parameters, dict):
+            return None
+        hand_off = {str(name): value for name, value in parameters.items() if name != COUNTS_FIELD}
+        return hand_off or None
+
+    def read_counts(self, answer: Mapping[str, object]) -> ExpertCounts | None:
+        """Return the counts that the connector beside the real one put into `kv_transfer_params`."""
+        parameters = answer.get("kv_transfer_params")
+        message = parameters.get(COUNTS_FIELD) if isinstance(parameters, dict) else None
+        if message is None:
+            return None
+        if not isinstance(message, dict):
+            field = f"kv_transfer_params.{COUNTS_FIELD}"
+            raise InvalidMessage(field=field, value=type(message).__name__, limit="an object")
+        return decode_counts(message)
+
+    def read_metrics(self, text: str) -> EngineMetrics:
+        """Return vLLM's and the connector's counters."""
+        return read_engine_metrics(text)
