@@ -1,11 +1,17 @@
 """Fleets and their workers, as the API speaks of them."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
+from controlplane.domain.limits import check_between
+from eldr_runtime.errors import InvalidValue
 from eldr_runtime.model_shape import ModelShape
+
+FLEET_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+FLEET_NAME_LIMIT = "1 to 63 small letters, digits and hyphens, not starting with a hyphen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +24,8 @@ class Fleet:
     kv_block_size_tokens: int
     decode_profile_share: float
     signature_sample_share: float
+    metrics_window_seconds: float
+    retention_days: int
     is_simulated: bool
     revision: int
     created_at: datetime
@@ -25,7 +33,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateFleet:
-    """Command: make a fleet. Shares are of requests, in [0, 1]."""
+    """Command: make a fleet. Shares are of requests, in [0, 1]; samples are kept for `retention_days`."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
@@ -36,7 +44,18 @@ class CreateFleet:
     kv_block_size_tokens: int = 16
     decode_profile_share: float = 0.01
     signature_sample_share: float = 0.01
+    metrics_window_seconds: float = 10.0
+    retention_days: int = 14
     is_simulated: bool = False
+
+    def __post_init__(self) -> None:
+        if not FLEET_NAME.fullmatch(self.name):
+            raise InvalidValue(field="name", value=self.name, limit=FLEET_NAME_LIMIT)
+        for field in ("decode_profile_share", "signature_sample_share"):
+            check_between(field, getattr(self, field), 0, 1)
+        check_between("kv_block_size_tokens", self.kv_block_size_tokens, 1, 4096)
+        check_between("metrics_window_seconds", self.metrics_window_seconds, 1, 60)
+        check_between("retention_days", self.retention_days, 1, 3650)
 
 
 class WorkerState(StrEnum):

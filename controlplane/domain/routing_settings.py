@@ -1,0 +1,43 @@
+"""Limits of the live knobs."""
+
+from dataclasses import dataclass
+
+from controlplane.domain.limits import check_between
+from eldr_runtime.errors import InvalidValue
+
+# The names of `eldr_runtime.policies`.
+POLICIES = (
+    "eldr",
+    "eldr_capped",
+    "round_robin",
+    "random",
+    "join_shortest_queue",
+    "power_of_two_choices",
+    "domain",
+)
+MAX_TAU = 2.0
+MAX_CONTROL_SHARE = 0.5
+MAX_LOAD_CAP = 1000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knobs:
+    """The live knobs, within their limits; `load_cap` None is no cap."""
+
+    policy: str
+    tau: float
+    load_cap: float | None
+    control_share: float
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise InvalidValue(field="policy", value=self.policy, limit=f"one of {', '.join(POLICIES)}")
+        check_between("tau", self.tau, 0, MAX_TAU)
+        check_between("control_share", self.control_share, 0, MAX_CONTROL_SHARE)
+        if self.load_cap is not None and not 1 <= self.load_cap <= MAX_LOAD_CAP:
+            raise InvalidValue(
+                field="load_cap", value=self.load_cap, limit=f"from 1 to {MAX_LOAD_CAP:g}, or 0 for none"
+            )
+
+
+FIRST_SETTINGS = Knobs(policy="eldr_capped", tau=0.1, load_cap=1.25, control_share=0.0)

@@ -1,0 +1,60 @@
+"""One change by one actor: its transaction, its time, and the audit event that tells of it."""
+
+import json
+from dataclasses import asdict, dataclass, is_dataclass
+from datetime import UTC, datetime
+
+from controlplane.domain.reasons import check_reason
+from controlplane.storage.database import WriteSession
+from controlplane.storage.models.access import AuditEventRow
+from controlplane.storage.repositories import audit
+
+SYSTEM_ACTOR = "system"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What every changing use case is given: the session to write in, who asks, and when."""
+
+    session: WriteSession
+    actor: str
+    request_id: str
+    now: datetime
+
+    def audit(
+        self,
+        *,
+        action: str,
+        resource: str,
+        resource_id: str,
+        reason: str,
+        fleet: str | None = None,
+        before: object | None = None,
+        after: object | None = None,
+    ) -> None:
+        """Add the audit event of this change; `before` and `after` are the API's values of the resource."""
+        event = AuditEventRow(
+            at=self.now,
+            fleet=fleet,
+            actor=self.actor,
+            action=action,
+            resource=resource,
+            resource_id=resource_id,
+            reason=check_reason(reason),
+            request_id=self.request_id,
+            before=None if before is None else to_json_text(before),
+            after=None if after is None else to_json_text(after),
+        )
+        audit.add_event(self.session, event)
+
+
+def to_json_text(value: object) -> str:
+    """JSON text of a dataclass or of plain values, with sorted keys and times in RFC 3339."""
+    plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    return json.dumps(plain, sort_keys=True, default=_time_to_text, allow_nan=False)
+
+
+def _time_to_text(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    raise TypeError(f"{type(value).__name__} has no JSON form")

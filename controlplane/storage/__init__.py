@@ -1,0 +1,1 @@
+"""The only SQLAlchemy of the control plane: models, repositories, database."""

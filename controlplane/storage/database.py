@@ -1,0 +1,118 @@
+"""The database: engine, and the two kinds of session.
+
+A reader cannot write and a writer takes its lock at once, on both databases: SQLite by `BEGIN` with
+`query_only` and by `BEGIN IMMEDIATE`, PostgreSQL by read-only and by ordinary transactions.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from sqlite3 import Connection as SqliteConnection
+from typing import NewType
+
+from sqlalchemy import Connection, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from controlplane.errors import InvalidSettings, NotReady
+
+ReadSession = NewType("ReadSession", Session)
+WriteSession = NewType("WriteSession", ReadSession)
+
+# One thread holds at most one connection; the web server's pool has 40 threads and jobs have a few.
+POOL_SIZE = 10
+POOL_OVERFLOW = 40
+# A writer waits for another one this long. The longest, storing a trace pack of 512 MiB, takes seconds.
+LOCK_TIMEOUT_SECONDS = 20.0
+
+
+class Database:
+    """One database, opened."""
+
+    def __init__(self, url: str) -> None:
+        self.url = _driver_url(url)
+        self._engine = create_engine(
+            self.url,
+            pool_size=POOL_SIZE,
+            max_overflow=POOL_OVERFLOW,
+            hide_parameters=True,  # parameters hold key hashes and users' expert counts; errors are logged
+            connect_args=_connect_args(self.url),
+        )
+        self._readers = self._engine.execution_options(eldr_access="read")
+        self._writers = self._engine.execution_options(eldr_access="write")
+        if self.is_sqlite:
+            event.listen(self._engine, "connect", _prepare_sqlite)
+            event.listen(self._engine, "begin", _begin_sqlite)
+        else:
+            self._readers = self._engine.execution_options(postgresql_readonly=True)
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether this is SQLite, which has one writer at a time."""
+        return self._engine.dialect.name == "sqlite"
+
+    @contextmanager
+    def read(self) -> Iterator[ReadSession]:
+        """Open one transaction that only reads."""
+        with Session(self._readers, expire_on_commit=False) as session:
+            yield ReadSession(session)
+
+    @contextmanager
+    def write(self) -> Iterator[WriteSession]:
+        """Open one transaction that writes: committed at the end of the block, rolled back on any error."""
+        with Session(self._writers, expire_on_commit=False) as session, session.begin():
+            session.connection()  # take the writer's lock before the first read
+            yield WriteSession(ReadSession(session))
+
+    @contextmanager
+    def connect(self) -> Iterator[Connection]:
+        """Open a connection for migrations, committed at the end of the block."""
+        with self._writers.begin() as connection:
+            yield connection
+
+    def check_reachable(self) -> None:
+        """Refuse with the reason if the database does not answer."""
+        try:
+            with self.read() as session:
+                session.execute(text("SELECT 1"))
+        except SQLAlchemyError as error:
+            raise NotReady(f"the database does not answer: {type(error).__name__}") from error
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+
+def _driver_url(url: str) -> str:
+    """Name the driver: a plain `postgresql://` means psycopg 3."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise InvalidSettings("ELDR_DATABASE_URL is not a URL of a database") from error
+    if parsed.drivername in ("postgresql", "postgres"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise InvalidSettings(f"ELDR_DATABASE_URL names {parsed.drivername}; must be sqlite or postgresql")
+    if parsed.drivername == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise InvalidSettings("ELDR_DATABASE_URL names no file; SQLite in memory is not shared by threads")
+    return parsed.render_as_string(hide_password=False)
+
+
+def _connect_args(url: str) -> dict[str, object]:
+    if url.startswith("sqlite"):
+        return {"timeout": LOCK_TIMEOUT_SECONDS, "isolation_level": None}  # `_begin_sqlite` begins
+    return {
+        "connect_timeout": 5,
+        "options": f"-c lock_timeout={int(LOCK_TIMEOUT_SECONDS * 1000)} -c timezone=UTC",
+    }
+
+
+def _prepare_sqlite(connection: SqliteConnection, entry: ConnectionPoolEntry) -> None:
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    access = connection.get_execution_options().get("eldr_access")
+    connection.exec_driver_sql(f"PRAGMA query_only={int(access == 'read')}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if access == "write" else "BEGIN")

