@@ -41,7 +41,7 @@ class TestRefusals:
         [
             ({"mix": "calm"}, "mix is 'calm'; must be one of balanced, skewed"),
             ({"mix": MixName.DRIFTING, "n_topics": 4}, "n_topics is 4; must be an integer from 5"),
-            ({"n_profiles": 3}, "n_profiles is 3; must be an integer from 12"),
+            ({"n_profiles": 3}, "n_profiles is 3; must be an integer from 8"),
             ({"prompt_tokens": 0}, "prompt_tokens is 0"),
             ({"length_sigma": 2.5}, "length_sigma is 2.5; must be from 0 to 2"),
             ({"shape": ModelShape(model="m", n_layers=1, n_experts=4, top_k=4)}, "top_k is 4; must be below"),
