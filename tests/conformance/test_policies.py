@@ -111,7 +111,7 @@ def test_without_locality_it_still_chooses(name: PolicyName, similarities: Float
 
 @pytest.mark.parametrize("name", [n for n in PolicyName if build(n).tie_break is not TieBreak.POSITION])
 def test_permuting_the_workers_permutes_the_choice(name: PolicyName) -> None:
-    """Exactly so where neither loads nor similarities tie; policies that go by position declare it and are left out."""
+    """Exactly so where neither loads nor similarities tie; those that go by position are left out."""
     for seed in range(N_CASES):
         rng = np.random.default_rng(seed)
         n_workers = int(rng.integers(1, 24))
