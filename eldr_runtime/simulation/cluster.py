@@ -15,15 +15,13 @@ import numpy as np
 from eldr_runtime.array_types import Floats, Floats32, Ints
 from eldr_runtime.centroid_version import CentroidVersion
 from eldr_runtime.errors import InvalidValue
-from eldr_runtime.expert_use import log_not_used
+from eldr_runtime.expert_use import HIGHEST_PROBABILITY
 from eldr_runtime.latency_model import LatencyModel, LatencyPreset
 from eldr_runtime.policies.choice import PolicySettings
 from eldr_runtime.simulation.decode_worker import DecodeWorker, RequestLog, RequestTable
 from eldr_runtime.simulation.workload import RequestProfiles, Workload
 from eldr_runtime.worker_choice import RoutingTable, build_routing_table, choose_worker
 from eldr_runtime.worker_load import PoolView
-
-PROFILES_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,21 +125,18 @@ class SimulationResult:
 def prepare_traffic(
     workload: Workload, profiles: RequestProfiles, version: CentroidVersion | None
 ) -> Traffic:
-    """Compute once what all policies share: signatures, and the logarithms of not using an expert."""
+    """Compute once what all policies share: signatures, and the probability of not using an expert."""
     shape = profiles.settings.shape
     if version is not None and version.shape != shape:
         raise InvalidValue(field="version.shape", value=version.shape, limit=f"that of the profiles, {shape}")
-    logs = np.empty((len(profiles), shape.n_layers * shape.n_experts), dtype=np.float32)
-    for start in range(0, len(profiles), PROFILES_AT_ONCE):
-        part = slice(start, start + PROFILES_AT_ONCE)
-        logs[part] = log_not_used(profiles.decode_p[part]).reshape(-1, logs.shape[1])
+    not_used = 1 - np.minimum(profiles.decode_p, np.float32(HIGHEST_PROBABILITY))
     return Traffic(
         workload=workload,
         requests=RequestTable(
             profile_of=workload.profile_of,
             prompt_tokens=workload.prompt_tokens,
             output_tokens=workload.output_tokens,
-            log_not_used=logs,
+            not_used=not_used.reshape(len(profiles), -1),
             n_layers=shape.n_layers,
             n_experts=shape.n_experts,
         ),

@@ -14,7 +14,7 @@ import numpy as np
 from eldr_runtime.array_types import Floats, Floats32, Ints
 from eldr_runtime.latency_model import LatencyModel
 
-# joins and leaves after which a worker's log_q is summed afresh from its members
+# joins and leaves after which the product of a worker's members is taken afresh
 RECOMPUTE_EVERY = 256
 
 
@@ -50,14 +50,14 @@ class RequestTable:
     Attributes
     ----------
     profile_of, prompt_tokens, output_tokens : int64 (n_requests,)
-    log_not_used : float32 (n_profiles, n_layers * n_experts), `log(1 - p)`
+    not_used : float32 (n_profiles, n_layers * n_experts), `1 - p`, above 0
     n_layers, n_experts : shape of the model
     """
 
     profile_of: Ints
     prompt_tokens: Ints
     output_tokens: Ints
-    log_not_used: Floats32
+    not_used: Floats32
     n_layers: int
     n_experts: int
 
@@ -76,10 +76,10 @@ class DecodeWorker:
         "_growth_ms",
         "_kv_tokens",
         "_log",
-        "_log_q",
         "_members",
         "_model",
         "_next_steps",
+        "_peak_batch",
         "_q",
         "_segment_ms",
         "_step",
@@ -92,11 +92,10 @@ class DecodeWorker:
 
     def __init__(self, table: RequestTable, model: LatencyModel, log: RequestLog) -> None:
         self._table, self._model, self._log = table, model, log
-        self._log_q: Floats32 = np.zeros(table.log_not_used.shape[1], dtype=np.float32)
-        self._q: Floats32 = np.ones_like(self._log_q)
+        self._q = np.ones(table.not_used.shape[1])  # probability that no member uses the expert
         self._members: list[tuple[int, int]] = []  # heap of (step at which it ends, request)
         self._waiting: list[int] = []
-        self._kv_tokens = self._step = self._next_steps = self._changes = 0
+        self._kv_tokens = self._step = self._next_steps = self._changes = self._peak_batch = 0
         self._segment_ms = self._first_step_ms = self._growth_ms = 0.0
         self._batch_total = self._union_total = 0.0
         self.union = 0.0
@@ -135,7 +134,7 @@ class DecodeWorker:
         joined = self._let_join()
         if not self._members:
             self.next_ms, self.union = math.inf, 0.0
-            self._log_q[:] = 0
+            self._q[:] = 1.0
             return done
         self._update_union(len(done) + len(joined))
         self._first_step_ms = self._model.step_ms(self.union, self.batch, self._kv_tokens)
@@ -161,7 +160,7 @@ class DecodeWorker:
             request = heapq.heappop(self._members)[1]
             done.append(request)
             self._kv_tokens -= int(table.prompt_tokens[request] + table.output_tokens[request])
-            self._log_q -= table.log_not_used[table.profile_of[request]]
+            self._q /= table.not_used[table.profile_of[request]]
             log.last_token_ms[request] = now_ms
             log.batch_sum[request] = self._batch_total - log.batch_sum[request]
             log.union_sum[request] = self._union_total - log.union_sum[request]
@@ -173,18 +172,19 @@ class DecodeWorker:
         for request in joined:
             heapq.heappush(self._members, (self._step + int(table.output_tokens[request]), request))
             self._kv_tokens += int(table.prompt_tokens[request])
-            self._log_q += table.log_not_used[table.profile_of[request]]
+            self._q *= table.not_used[table.profile_of[request]]
             log.batch_sum[request] = self._batch_total
             log.union_sum[request] = self._union_total
         return joined
 
     def _update_union(self, n_changes: int) -> None:
         self._changes += n_changes
-        if self._changes >= RECOMPUTE_EVERY:
-            self._changes = 0
+        self._peak_batch = max(self._peak_batch, self.batch)
+        # a shrunken batch may have left zeros where a large one had underflowed
+        if self._changes >= RECOMPUTE_EVERY or 2 * self.batch < self._peak_batch:
+            self._changes, self._peak_batch = 0, self.batch
             profiles = self._table.profile_of[[request for _, request in self._members]]
-            np.sum(self._table.log_not_used[profiles], axis=0, out=self._log_q)
-        np.exp(self._log_q, out=self._q)
+            np.prod(self._table.not_used[profiles], axis=0, dtype=np.float64, out=self._q)
         self.union = self._table.n_experts - float(self._q.sum()) / self._table.n_layers
 
     def _duration_ms(self, n_steps: int) -> float:

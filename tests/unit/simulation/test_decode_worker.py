@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eldr_runtime.expert_use import expected_union, log_not_used
+from eldr_runtime.expert_use import expected_union
 from eldr_runtime.latency_model import LatencyModel
 from eldr_runtime.simulation import decode_worker
 from eldr_runtime.simulation.decode_worker import DecodeWorker, RequestLog, RequestTable
@@ -19,7 +19,7 @@ def table(p, prompt_tokens, output_tokens):
         profile_of=np.arange(len(p)),
         prompt_tokens=np.array(prompt_tokens),
         output_tokens=np.array(output_tokens),
-        log_not_used=log_not_used(p).reshape(len(p), -1).astype(np.float32),
+        not_used=np.maximum(1 - p, np.float32(1e-6)).reshape(len(p), -1),
         n_layers=p.shape[1],
         n_experts=p.shape[2],
     )
