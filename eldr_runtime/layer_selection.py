@@ -15,6 +15,7 @@ from eldr_runtime.signature_quality import (
     decode_target,
     pair_dots,
     squared_norms,
+    sum_of_products,
 )
 
 # Bins of equal width between the least and the greatest cosine, for choosing among candidates. Taking the
@@ -78,9 +79,11 @@ class _LayerParts:
         bins = ((cosines - low) * np.float32((_N_BINS - 1) / (high - low))).astype(np.intp)
         sizes = np.bincount(bins, minlength=_N_BINS).astype(np.float64)
         ranks = np.cumsum(sizes) - (sizes - 1) / 2
-        squares = (n_pairs**3 - float(sizes**2 @ sizes)) / 12
+        squares = (n_pairs**3 - float((sizes**3).sum())) / 12
         spread = self.target.spread * float(np.sqrt(squares))
-        return float(ranks.take(bins) @ self.centred_ranks) / spread if spread > 0 else 0.0
+        if spread == 0:
+            return 0.0
+        return sum_of_products(ranks.take(bins), self.centred_ranks) / spread
 
 
 def select_layers(

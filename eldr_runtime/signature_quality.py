@@ -77,7 +77,7 @@ class RankTarget:
         spread = self.spread * float(np.sqrt(squares))
         if spread == 0:
             return 0.0
-        return float(positions @ sorted_target) / 2 / spread
+        return sum_of_products(positions, sorted_target) / 2 / spread
 
 
 def sample_pairs(n_requests: int, n_pairs: int, seed: int) -> Ints:
@@ -264,6 +264,15 @@ def canonical_pairs(rows: NDArray[np.generic], pairs: Ints) -> Ints:
         digest = sha256(np.ascontiguousarray(rows[row]).data).digest()
         names[row] = first_of.setdefault(digest, int(row))
     return np.sort(names[pairs], axis=1)
+
+
+def sum_of_products(first: Floats, second: Floats) -> float:
+    """Dot product of two float64 `(n,)` vectors on the calling thread.
+
+    BLAS shares a product of 30,000 entries out to its threads; on two busy cores, waiting for them took 10 ms
+    a product, the product itself takes under 0.1 ms.
+    """
+    return float(np.einsum("n,n->", first, second))
 
 
 def _ordered_bits(values: Floats32) -> Ints:
