@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install demo test check bench clean
+.PHONY: help install demo test check docs bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -24,6 +24,13 @@ check: install ## style, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: install ## write docs/cli.md from the commands
+	$(BIN)/python -m eldr_runtime.cli.reference > docs/cli.md
+
+bench: install ## measure what fitting and routing cost, beside their targets
+	$(BIN)/eldr bench fit --large
+	$(BIN)/eldr bench route
 
 clean: ## remove the environment and all output
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

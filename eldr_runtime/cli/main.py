@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import click
 
+from eldr_runtime.cli.traces import traces_group
 from eldr_runtime.errors import EldrError
 
 EXIT_REFUSED = 2
@@ -15,6 +16,9 @@ EXIT_INTERRUPTED = 130
 @click.version_option(package_name="eldr")
 def cli() -> None:
     """Route mixture-of-experts decodes to the workers whose requests use the same experts."""
+
+
+cli.add_command(traces_group)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -30,6 +30,8 @@ dd {
   margin: 0; font-size: 1.3rem; font-weight: 600; font-variant-numeric: tabular-nums; overflow-wrap: anywhere;
 }
 dd.long { font-size: .95rem; font-weight: 500; }
+section.chapter { background: none; border: none; padding: 18px 0 0; }
+section.chapter h2 { font-size: 1.35rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: 6px 10px; border-bottom: 1px solid #e6e9ee; }
@@ -55,10 +57,14 @@ class ReportTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSection:
-    """A title, what it means in a sentence or two, and any of: named values, a figure, a table."""
+    """A title, what it means in a sentence or two, and any of: named values, a figure, a table.
+
+    A chapter stands above the sections that follow it, without a frame.
+    """
 
     title: str
     text: str
+    is_chapter: bool = False
     facts: tuple[tuple[str, str], ...] = ()
     figure: go.Figure | None = None
     table: ReportTable | None = None
@@ -91,7 +97,8 @@ def _render_sections(sections: Sequence[ReportSection]) -> Iterator[str]:
             script_is_inlined = True
         if section.table is not None:
             parts.append(_render_table(section.table))
-        yield "<section>\n" + "\n".join(parts) + "\n</section>"
+        kind = ' class="chapter"' if section.is_chapter else ""
+        yield f"<section{kind}>\n" + "\n".join(parts) + "\n</section>"
 
 
 def _render_facts(facts: Sequence[tuple[str, str]]) -> str:

@@ -47,3 +47,10 @@ def test_report_is_written_whole_into_a_new_folder(tmp_path: Path) -> None:
     write_report(path, "Title", [ReportSection(title="t", text="x")])
     assert path.read_text().endswith("</html>\n")
     assert [file.name for file in path.parent.iterdir()] == ["report.html"]
+
+
+def test_a_chapter_is_marked_and_a_section_is_not() -> None:
+    sections = [ReportSection(title="One", text="", is_chapter=True), ReportSection(title="Two", text="")]
+    html = render_report("T", sections)
+    assert '<section class="chapter">\n<h2>One</h2>' in html
+    assert "<section>\n<h2>Two</h2>" in html
