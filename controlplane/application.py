@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from controlplane.api import audit, fleets, health, keys
+from controlplane.api import audit, fleets, health, keys, routing_settings, trace_packs, versions
 from controlplane.api.bodies import MessageLimit
 from controlplane.api.problems import Problem, install_problems
 from controlplane.api.request_log import RequestLog, RequestMetrics
@@ -14,7 +14,14 @@ from controlplane.settings import Settings
 from controlplane.storage.database import Database
 from controlplane.storage.schema import check_schema
 
-ROUTERS = (fleets.router, keys.router, audit.router)
+ROUTERS = (
+    fleets.router,
+    versions.router,
+    routing_settings.router,
+    trace_packs.router,
+    keys.router,
+    audit.router,
+)
 
 
 def create_app(settings: Settings) -> FastAPI:

@@ -1,10 +1,8 @@
 """`/v1/audit`."""
 
-from datetime import datetime
-
 from fastapi import APIRouter
 
-from controlplane.api.pages import Cursor, Limit
+from controlplane.api.parameters import Cursor, Limit, Moment
 from controlplane.api.security import ViewerCall
 from controlplane.domain.alerts import AuditEvent
 from controlplane.domain.pages import Page
@@ -18,8 +16,8 @@ router = APIRouter(prefix="/v1/audit", tags=["audit"])
 def list_events(
     call: ViewerCall,
     fleet: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: Moment = None,
+    until: Moment = None,
     resource: str | None = None,
     resource_id: str | None = None,
     cursor: Cursor = None,

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Response
 
 from controlplane.api.answers import etag
-from controlplane.api.pages import Cursor, Limit
+from controlplane.api.parameters import Cursor, Limit
 from controlplane.api.security import AdminCall, ViewerCall
 from controlplane.domain.fleets import CreateFleet, Fleet
 from controlplane.domain.pages import Page

@@ -6,7 +6,7 @@ from typing import ClassVar
 from fastapi import APIRouter, Response
 
 from controlplane.api.answers import answer
-from controlplane.api.pages import Cursor, Limit
+from controlplane.api.parameters import Cursor, Limit
 from controlplane.api.security import AdminCall
 from controlplane.domain.alerts import ApiKey, CreateApiKey, NewApiKey
 from controlplane.domain.pages import Page

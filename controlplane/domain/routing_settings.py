@@ -1,22 +1,14 @@
-"""Limits of the live knobs."""
+"""The live knobs and their limits."""
 
 from dataclasses import dataclass
 
 from controlplane.domain.limits import check_between
 from eldr_runtime.errors import InvalidValue
+from eldr_runtime.policies.choice import MAX_TAU, PolicyName, PolicySettings
 
-# The names of `eldr_runtime.policies`.
-POLICIES = (
-    "eldr",
-    "eldr_capped",
-    "round_robin",
-    "random",
-    "join_shortest_queue",
-    "power_of_two_choices",
-    "domain",
-)
-MAX_TAU = 2.0
+POLICIES = tuple(PolicyName)
 MAX_CONTROL_SHARE = 0.5
+# A cap of this many times the mean load binds in no pool of up to as many workers: it is none.
 MAX_LOAD_CAP = 1000.0
 
 
@@ -38,6 +30,14 @@ class Knobs:
             raise InvalidValue(
                 field="load_cap", value=self.load_cap, limit=f"from 1 to {MAX_LOAD_CAP:g}, or 0 for none"
             )
+
+    def to_policy(self) -> PolicySettings:
+        """Translate to what a router runs: only `eldr_capped` has a cap, where None would be a default."""
+        policy = PolicyName(self.policy)
+        if policy is not PolicyName.ELDR_CAPPED:
+            return PolicySettings(policy=policy, tau=self.tau)
+        load_cap = MAX_LOAD_CAP if self.load_cap is None else self.load_cap
+        return PolicySettings(policy=policy, tau=self.tau, load_cap=load_cap)
 
 
 FIRST_SETTINGS = Knobs(policy="eldr_capped", tau=0.1, load_cap=1.25, control_share=0.0)

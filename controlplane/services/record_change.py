@@ -1,13 +1,14 @@
 """One change by one actor: its transaction, its time, and the audit event that tells of it."""
 
 import json
-from dataclasses import asdict, dataclass, is_dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime
 
 from controlplane.domain.reasons import check_reason
 from controlplane.storage.database import WriteSession
 from controlplane.storage.models.access import AuditEventRow
 from controlplane.storage.repositories import audit
+from eldr_runtime.json_values import to_json_value
 
 SYSTEM_ACTOR = "system"
 
@@ -49,12 +50,5 @@ class Change:
 
 
 def to_json_text(value: object) -> str:
-    """JSON text of a dataclass or of plain values, with sorted keys and times in RFC 3339."""
-    plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-    return json.dumps(plain, sort_keys=True, default=_time_to_text, allow_nan=False)
-
-
-def _time_to_text(value: object) -> str:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    """JSON text of a value of the API, with sorted keys."""
+    return json.dumps(to_json_value(value), sort_keys=True)

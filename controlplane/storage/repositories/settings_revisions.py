@@ -2,7 +2,8 @@
 
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import exists, select
+from sqlalchemy.orm import aliased
 
 from controlplane.domain.versions import RoutingSettings
 from controlplane.storage.database import ReadSession, WriteSession
@@ -21,9 +22,9 @@ def current_revision(session: ReadSession, fleet: str) -> SettingsRevisionRow:
     return session.scalars(statement.order_by(SettingsRevisionRow.revision.desc()).limit(1)).one()
 
 
-def find_revision(session: ReadSession, fleet: str, revision: int) -> SettingsRevisionRow | None:
-    """Find one revision."""
-    return session.get(SettingsRevisionRow, (fleet, revision))
+def get_revision(session: ReadSession, fleet: str, revision: int) -> SettingsRevisionRow:
+    """Read a revision that is known to exist."""
+    return session.get_one(SettingsRevisionRow, (fleet, revision))
 
 
 def revision_at(session: ReadSession, fleet: str, at: datetime) -> SettingsRevisionRow | None:
@@ -49,8 +50,15 @@ def list_revisions(
 
 
 def due_reverts(session: ReadSession, now: datetime) -> list[SettingsRevisionRow]:
-    """Find the revisions whose time to be reverted has come, also ones that are no longer live."""
-    return list(session.scalars(select(SettingsRevisionRow).where(SettingsRevisionRow.revert_at <= now)))
+    """Find the live revisions whose time to be reverted has come."""
+    later = aliased(SettingsRevisionRow)
+    statement = select(SettingsRevisionRow).where(
+        SettingsRevisionRow.revert_at <= now,
+        ~exists().where(
+            later.fleet == SettingsRevisionRow.fleet, later.revision > SettingsRevisionRow.revision
+        ),
+    )
+    return list(session.scalars(statement.order_by(SettingsRevisionRow.fleet)))
 
 
 def to_settings(row: SettingsRevisionRow) -> RoutingSettings:

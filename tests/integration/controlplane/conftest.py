@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
+import numpy as np
 import psycopg
 import pytest
 import uvicorn
+from numpy.typing import NDArray
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controlplane.api.state import AppState
@@ -29,6 +32,12 @@ from controlplane.settings import Settings
 from controlplane.storage.database import Database
 from controlplane.storage.models import METADATA
 from controlplane.storage.schema import migrate
+from eldr_runtime.array_types import Counts
+from eldr_runtime.centroid_version import CentroidVersion, VersionOrigin, to_bytes
+from eldr_runtime.expert_trace import ExpertTrace
+from eldr_runtime.model_shape import ModelShape
+from eldr_runtime.signature import SignatureTransform, TransformName
+from eldr_runtime.trace_files import save_trace
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 FLEET = {
@@ -38,6 +47,7 @@ FLEET = {
     "signature_sample_share": 1.0,
     "decode_profile_share": 1.0,
 }
+UPLOAD_HEADERS = {"Content-Type": "application/octet-stream", "X-Reason": "for a test"}
 
 
 class Clock:
@@ -238,3 +248,95 @@ def empty_tables(url: str) -> None:
 def _admin(server: str, statement: str) -> None:
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(statement)  # type: ignore[call-overload]  # not a literal: the name is made here
+
+
+SHAPE = ModelShape(model="toy/moe", n_layers=3, n_experts=8, top_k=2)
+TOPICS = np.repeat(np.eye(2, dtype=np.float32), 4, axis=1)  # topic 0 uses experts 0 to 3, topic 1 the others
+
+
+def build_version(
+    by_expert: NDArray[np.float32] = TOPICS, *, seed: int = 1, shape: ModelShape = SHAPE
+) -> CentroidVersion:
+    """Build a version whose centroids are `by_expert` (n_centroids, n_experts), alike in every layer."""
+    centroids = np.tile(by_expert, (1, shape.n_layers)).astype(np.float32)
+    centroids /= np.linalg.norm(centroids, axis=1, keepdims=True)
+    return CentroidVersion(
+        shape=shape,
+        transform=SignatureTransform(
+            name=TransformName.COUNT_IDF,
+            weights=np.ones(shape.counts_shape, dtype=np.float32),
+            layer_mask=np.ones(shape.n_layers, dtype=np.bool_),
+        ),
+        centroids=centroids,
+        mean_use=np.full(shape.counts_shape, shape.top_k / shape.n_experts, dtype=np.float32),
+        seed=seed,
+        origin=VersionOrigin.CALIBRATION,
+        parent_hash=None,
+        n_requests=100,
+        created_at=START,
+    )
+
+
+def build_trace(n_requests: int = 64, *, seed: int = 1, has_decode: bool = True) -> ExpertTrace:
+    """Build a trace of two topics in turns, 10 prompt and 10 decode tokens a request."""
+    rng = np.random.default_rng(seed)
+
+    def counts() -> Counts:
+        order = rng.random((n_requests, SHAPE.n_layers, 10, 4)).argsort(axis=-1)[..., : SHAPE.top_k]
+        experts = order + 4 * (np.arange(n_requests) % 2)[:, None, None, None]
+        found = (experts[..., None] == np.arange(SHAPE.n_experts)).sum(axis=(2, 3))
+        return found.astype(np.uint32)
+
+    tokens = np.full(n_requests, 10, dtype=np.int64)
+    return ExpertTrace(
+        shape=SHAPE,
+        prefill_counts=counts(),
+        prompt_tokens=tokens,
+        covered_tokens=tokens,
+        decode_counts=counts() if has_decode else None,
+        decode_steps=tokens if has_decode else None,
+        source="made for a test",
+        licence="none",
+    )
+
+
+@pytest.fixture
+def upload_version(operator: httpx.Client, fleet: str) -> Callable[[CentroidVersion], dict[str, Any]]:
+    """Upload a version to the fleet; answers the API's value."""
+
+    def upload(version: CentroidVersion) -> dict[str, Any]:
+        answer = operator.post(
+            f"/v1/fleets/{fleet}/versions", content=to_bytes(version), headers=UPLOAD_HEADERS
+        )
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    return upload
+
+
+@pytest.fixture
+def upload_trace(
+    operator: httpx.Client, fleet: str, tmp_path: Path
+) -> Callable[[ExpertTrace], dict[str, Any]]:
+    """Upload a trace pack to the fleet; answers the API's value."""
+
+    def upload(trace: ExpertTrace, name: str = "pack") -> dict[str, Any]:
+        path = tmp_path / "pack.safetensors"
+        save_trace(trace, path)
+        answer = operator.post(
+            f"/v1/fleets/{fleet}/trace-packs?name={name}", content=path.read_bytes(), headers=UPLOAD_HEADERS
+        )
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    return upload
+
+
+@pytest.fixture
+def version_of() -> Callable[..., CentroidVersion]:
+    return build_version
+
+
+@pytest.fixture
+def trace_of() -> Callable[..., ExpertTrace]:
+    return build_trace

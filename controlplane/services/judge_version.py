@@ -1,0 +1,121 @@
+"""Compare a version with the active one on stored traffic, for the gate of promotion.
+
+The calibration job compares when it stores a version (`compare` on requests it held out, `remember`). What
+was not compared then, an upload or a version older than the active one, is compared when it is first asked
+for, on the newest stored trace with decode counts, outside of any write transaction.
+"""
+
+import tempfile
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from controlplane.domain.promotion_gate import GateComparison
+from controlplane.services.keep_version import get_version, load_version
+from controlplane.storage.database import Database, ReadSession, WriteSession
+from controlplane.storage.models.calibrations import TracePackRow
+from controlplane.storage.models.versions import VersionRow
+from controlplane.storage.repositories import calibration_sources, trace_packs, versions
+from eldr_runtime.centroid_version import CentroidVersion
+from eldr_runtime.errors import InvalidTrace
+from eldr_runtime.expert_trace import ExpertTrace
+from eldr_runtime.held_out_union import compare_versions
+from eldr_runtime.trace_files import load_trace
+
+# What a comparison looks at: enough for an interval of a few tenths of a point, in seconds.
+MAX_REQUESTS = 2000
+BATCH_SIZES = (16, 8)
+N_BATCHES = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgingTrace:
+    """Requests to compare on, what they are called, and whether neither version was fitted on them."""
+
+    trace: ExpertTrace
+    name: str
+    is_held_out: bool
+
+
+def compare(
+    candidate: CentroidVersion, active: CentroidVersion, requests: JudgingTrace, now: datetime
+) -> GateComparison | None:
+    """Compare two versions; None where the requests are too few, or without decode counts."""
+    trace = _newest(requests.trace)
+    if not trace.has_decode:
+        return None
+    for batch_size in BATCH_SIZES:
+        try:
+            found = compare_versions(candidate, active, trace, batch_size=batch_size, n_batches=N_BATCHES)
+        except InvalidTrace:
+            continue  # no cluster of a whole batch in half of the requests: try the smaller batch
+        return GateComparison(
+            other_hash=active.content_hash,
+            mean_points=found.mean_points,
+            low_points=found.interval[0],
+            high_points=found.interval[1],
+            batch_size=batch_size,
+            n_requests=len(trace),
+            trace=requests.name,
+            is_held_out=requests.is_held_out,
+            compared_at=now,
+        )
+    return None
+
+
+def remember(session: WriteSession, row: VersionRow, comparison: GateComparison) -> None:
+    """Store a comparison with its version, in place of an older one with the same other version."""
+    kept = [old for old in versions.read_gate(row) if old.other_hash != comparison.other_hash]
+    versions.write_gate(row, [*kept, comparison])
+    session.flush()
+
+
+def compare_if_needed(database: Database, fleet: str, version_id: str, now: datetime) -> None:
+    """See to it that a version has been compared with the active one, if there is traffic to do it on."""
+    with database.read() as session:
+        row = get_version(session, fleet, version_id)
+        active_row = versions.find_active(session, fleet)
+        if active_row is None or active_row.id == row.id:
+            return
+        if any(old.other_hash == active_row.content_hash for old in versions.read_gate(row)):
+            return
+        requests = _stored_requests(session, fleet, row, active_row)
+        if requests is None:
+            return
+        candidate, active = load_version(session, row), load_version(session, active_row)
+    comparison = compare(candidate, active, requests, now)
+    if comparison is not None:
+        with database.write() as writer:
+            remember(writer, get_version(writer, fleet, version_id), comparison)
+
+
+def _stored_requests(
+    session: ReadSession, fleet: str, candidate: VersionRow, active: VersionRow
+) -> JudgingTrace | None:
+    pack = trace_packs.find_newest_with_decode(session, fleet)
+    if pack is None:
+        return None
+    fitted_on = calibration_sources.pack_ids_of(
+        session, (candidate.calibration_run_id, active.calibration_run_id)
+    )
+    return JudgingTrace(
+        trace=load_stored_trace(session, pack),
+        name=f"trace pack {pack.name!r}",
+        is_held_out=pack.id not in fitted_on,
+    )
+
+
+def load_stored_trace(session: ReadSession, pack: TracePackRow) -> ExpertTrace:
+    """Load a stored trace pack."""
+    with tempfile.TemporaryDirectory(prefix="eldr-pack-") as folder:
+        path = Path(folder) / "pack.safetensors"
+        path.write_bytes(trace_packs.read_pack(session, pack.id))
+        return load_trace(path)
+
+
+def _newest(trace: ExpertTrace) -> ExpertTrace:
+    if len(trace) <= MAX_REQUESTS:
+        return trace
+    return trace.select(np.arange(len(trace) - MAX_REQUESTS, len(trace), dtype=np.int64))
