@@ -19,9 +19,9 @@ from eldr_runtime.signature_quality import (
 )
 
 # Bins of equal width between the least and the greatest cosine, for choosing among candidates. Taking the
-# values of one bin for ties moves rho by about 1e-6 at 30,000 pairs, far inside its sampling error, and costs
-# a third of a sort. The published curve is ranked exactly.
-_N_BINS = 1 << 13
+# values of one bin for ties moved rho by at most 3e-5 on 30,000 pairs of 1,000 drawn requests, where its 95 %
+# interval is 0.02 wide, and costs about a third of an exact ranking. The published curve is ranked exactly.
+_N_BINS = 1 << 12
 
 
 # Identity, not equality: comparing arrays with == has no truth value.
@@ -79,7 +79,7 @@ class _LayerParts:
         bins = ((cosines - low) * np.float32((_N_BINS - 1) / (high - low))).astype(np.intp)
         sizes = np.bincount(bins, minlength=_N_BINS).astype(np.float64)
         ranks = np.cumsum(sizes) - (sizes - 1) / 2
-        squares = (n_pairs**3 - float((sizes**3).sum())) / 12
+        squares = (n_pairs**3 - float((sizes * sizes * sizes).sum())) / 12
         spread = self.target.spread * float(np.sqrt(squares))
         if spread == 0:
             return 0.0
@@ -150,14 +150,12 @@ def _best_addition(parts: _LayerParts, remaining: list[int], dots: Floats32, squ
 def _layer_parts(weighted: Floats32, decode_counts: Counts, pairs: Ints) -> _LayerParts:
     target = decode_target(decode_counts, pairs)
     ranks = target.doubled_ranks / 2
-    n_requests, n_layers, _ = weighted.shape
-    pairs = canonical_pairs(weighted, pairs)
+    n_layers = weighted.shape[1]
+    squares = np.stack([squared_norms(weighted[:, layer]) for layer in range(n_layers)])
+    pairs = canonical_pairs(weighted, pairs, squares.sum(axis=0))
     dots = np.empty((n_layers, len(pairs)), dtype=np.float32)
-    squares = np.empty((n_layers, n_requests))
     for layer in range(n_layers):
-        rows = np.ascontiguousarray(weighted[:, layer])
-        dots[layer] = pair_dots(rows, pairs)
-        squares[layer] = squared_norms(rows)
+        dots[layer] = pair_dots(weighted[:, layer], pairs)
     first, second = np.ascontiguousarray(pairs.T)
     return _LayerParts(
         target=target,

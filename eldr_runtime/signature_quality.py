@@ -205,8 +205,9 @@ def pair_cosines(rows: Floats32 | Counts, pairs: Ints) -> Floats32:
     -------
     float32 `(n_pairs,)`; pairs of equal rows get exactly equal values.
     """
-    pairs = canonical_pairs(rows, pairs)
-    inverse = 1 / np.maximum(np.sqrt(squared_norms(rows)), SMALLEST_NORM)
+    squares = squared_norms(rows)
+    pairs = canonical_pairs(rows, pairs, squares)
+    inverse = 1 / np.maximum(np.sqrt(squares), SMALLEST_NORM)
     scale = inverse[pairs[:, 0]] * inverse[pairs[:, 1]]
     return (pair_dots(rows, pairs) * scale).astype(np.float32)
 
@@ -241,7 +242,7 @@ def squared_norms(rows: Floats32 | Counts) -> Floats:
     return norms
 
 
-def canonical_pairs(rows: NDArray[np.generic], pairs: Ints) -> Ints:
+def canonical_pairs(rows: NDArray[np.generic], pairs: Ints, squares: Floats) -> Ints:
     """Name each row by the first row equal to it, and order each pair.
 
     Pairs that must tie then share one computation; left apart, the same product can differ in its last
@@ -253,14 +254,18 @@ def canonical_pairs(rows: NDArray[np.generic], pairs: Ints) -> Ints:
         `(n_rows, ...)` of any dtype.
     pairs
         int64 `(n_pairs, 2)`.
+    squares
+        float64 `(n_rows,)`: squared norms; only rows that share one are compared.
 
     Returns
     -------
     int64 `(n_pairs, 2)`.
     """
-    first_of: dict[bytes, int] = {}
     names = np.arange(len(rows))
-    for row in np.unique(pairs):
+    used = np.unique(pairs)
+    _, group, group_size = np.unique(squares[used], return_inverse=True, return_counts=True)
+    first_of: dict[bytes, int] = {}
+    for row in used[group_size[group] > 1]:
         digest = sha256(np.ascontiguousarray(rows[row]).data).digest()
         names[row] = first_of.setdefault(digest, int(row))
     return np.sort(names[pairs], axis=1)

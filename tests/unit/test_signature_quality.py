@@ -16,6 +16,7 @@ from eldr_runtime.signature_quality import (
     pair_dots,
     rho,
     sample_pairs,
+    squared_norms,
 )
 
 SIGNATURES = np.array([[1, 0], [1, 0], [0.6, 0.8], [0, 1]], dtype=np.float32)
@@ -104,9 +105,10 @@ class TestPairs:
         assert_allclose(pair_cosines(rows, pairs), [0, 0.96], rtol=1e-6)
 
     def test_equal_rows_and_swapped_pairs_are_one_pair(self) -> None:
-        rows = np.array([[1, 2], [3, 4], [1, 2]], dtype=np.float32)
-        pairs = np.array([[0, 1], [1, 0], [2, 1], [2, 0]])
-        assert canonical_pairs(rows, pairs).tolist() == [[0, 1], [0, 1], [0, 1], [0, 0]]
+        rows = np.array([[1, 2], [3, 4], [1, 2], [2, 1]], dtype=np.float32)
+        pairs = np.array([[0, 1], [1, 0], [2, 1], [2, 0], [3, 0]])
+        found = canonical_pairs(rows, pairs, squared_norms(rows))
+        assert found.tolist() == [[0, 1], [0, 1], [0, 1], [0, 0], [0, 3]]
 
 
 def noisy_requests(n_requests: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
