@@ -4,7 +4,7 @@ from base64 import b64encode
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -78,6 +78,7 @@ def test_numpy_integers_become_json() -> None:
     assert json.loads(json.dumps(encode_counts(counts)))["tokens"] == 3
 
 
+@settings(deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n_layers=st.integers(1, 5),

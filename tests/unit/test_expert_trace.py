@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -196,6 +196,7 @@ class TestCountTopk:
         with pytest.raises(InvalidTrace, match=message):
             count_topk(topk, n_experts)
 
+    @settings(deadline=None)
     @given(
         seed=st.integers(0, 2**32 - 1),
         n_tokens=st.integers(0, 20),

@@ -2,7 +2,7 @@ from math import log, sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -116,6 +116,7 @@ def test_counts_beyond_16_bits_keep_unit_norm() -> None:
     assert_allclose(np.linalg.norm(ones_transform().apply(counts)), 1, rtol=1e-6)
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), scale=st.integers(1, 85_000))
 def test_norm_and_permutation(seed: int, scale: int) -> None:
     rng = np.random.default_rng(seed)

@@ -2,7 +2,7 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
@@ -78,6 +78,7 @@ class TestRankTarget:
         found = target.correlation(np.array([0.0, -0.0, 1.0], dtype=np.float32))
         assert found == pytest.approx(sqrt(3) / 2, abs=1e-12)
 
+    @settings(deadline=None)
     @given(
         values=st.lists(st.tuples(st.integers(-6, 6), st.integers(-6, 6)), min_size=3, max_size=40).filter(
             lambda rows: all(len({row[side] for row in rows}) > 1 for side in (0, 1))

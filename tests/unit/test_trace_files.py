@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from safetensors.numpy import load_file, save_file
@@ -88,6 +88,7 @@ def random_trace(seed: int, n_requests: int, *, with_optional: bool) -> ExpertTr
 
 
 class TestSaveAndLoad:
+    @settings(max_examples=40, deadline=None)
     @given(seed=st.integers(0, 2**32 - 1), n_requests=st.integers(1, 6), with_optional=st.booleans())
     def test_back_the_same_and_equal_bytes(
         self, tmp_path_factory: pytest.TempPathFactory, seed: int, n_requests: int, with_optional: bool
