@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from eldr_runtime.array_types import Bools, Floats, Floats32, Ints
-from eldr_runtime.balanced_assignment import Assignment, assign_by_columns, assign_by_transfers
+from eldr_runtime.balanced_assignment import assign_by_columns, assign_by_transfers
 from eldr_runtime.errors import InvalidValue
 
 NORM_TOLERANCE = 1e-3
@@ -86,16 +86,14 @@ class BalancedSphericalKMeans:
         _check_positive("max_iterations", self.max_iterations)
         rows = _checked_rows(signatures, self.n_clusters)
         centroids = _spread_start(rows, self.n_clusters, np.random.default_rng(self.seed))
-        prices: Floats | None = None
         for iteration in itertools.count(1):
-            assignment = self._assign(1.0 - rows @ centroids.T, prices)
-            prices = assignment.prices
-            previous, centroids = centroids, _mean_directions(rows, assignment.labels, centroids)
+            labels = self._assign(1.0 - rows @ centroids.T)
+            previous, centroids = centroids, _mean_directions(rows, labels, centroids)
             if iteration == self.max_iterations or np.array_equal(previous, centroids):
                 break
-        own = np.take_along_axis(rows @ centroids.T, assignment.labels[:, None], axis=1)
+        own = np.take_along_axis(rows @ centroids.T, labels[:, None], axis=1)
         self.centroids_ = centroids
-        self.labels_ = assignment.labels
+        self.labels_ = labels
         self.n_iterations_ = iteration
         self.cost_ = float((1.0 - own.astype(np.float64)).sum())
         return self
@@ -114,13 +112,11 @@ class BalancedSphericalKMeans:
         labels: Ints = np.argmax(signatures @ self.centroids_.T, axis=1)
         return labels
 
-    def _assign(self, cost: Floats32, prices: Floats | None) -> Assignment:
+    def _assign(self, cost: Floats32) -> Ints:
         if not self.balanced:
-            return Assignment(labels=np.argmin(cost, axis=1).astype(np.int64), prices=None)
-        capacity = -(-len(cost) // self.n_clusters)
-        if len(cost) <= self.exact_limit:
-            return assign_by_columns(cost, capacity, prices)
-        return assign_by_transfers(cost, capacity, prices)
+            nearest: Ints = np.argmin(cost, axis=1)
+            return nearest
+        return assign_balanced(cost, -(-len(cost) // self.n_clusters), exact_limit=self.exact_limit)
 
 
 def assign_balanced(cost: Floats32 | Floats, capacity: int, *, exact_limit: int = 2000) -> Ints:
@@ -151,7 +147,7 @@ def assign_balanced(cost: Floats32 | Floats, capacity: int, *, exact_limit: int 
     if not np.isfinite(cost).all():
         raise InvalidValue(field="cost", value="not finite", limit="finite numbers")
     solve = assign_by_columns if n_rows <= exact_limit else assign_by_transfers
-    return solve(cost, capacity, None).labels
+    return solve(cost, capacity)
 
 
 def _check_positive(field: str, value: int) -> None:
