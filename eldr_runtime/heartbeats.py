@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 
 from eldr_runtime.errors import InvalidMessage
 from eldr_runtime.json_values import check_wire_version, message_from_json, message_to_json
+from eldr_runtime.routing_config import TransferMode as TransferMode
 from eldr_runtime.routing_config import WorkerRole, WorkerState, check_worker_url
 
 HEARTBEAT_SECONDS = 2
@@ -20,13 +21,6 @@ class ConfigSource(StrEnum):
     CONTROL_PLANE = "control-plane"
     DISK = "disk"
     NONE = "none"
-
-
-class TransferMode(StrEnum):
-    """Who starts the KV transfer; only with pull does the decode choice stay open until after prefill."""
-
-    PULL = "pull"
-    PUSH = "push"
 
 
 class SelfTest(StrEnum):

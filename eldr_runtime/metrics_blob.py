@@ -55,11 +55,14 @@ class ActiveExperts:
         Active experts summed over the steps, one number a layer.
     predicted_sum
         Expected active experts a layer (mean over layers) summed over the steps, None where not computed.
+    batch_sum
+        Batch sizes summed over the steps, None where not known.
     """
 
     n_steps: int
     sum_by_layer: tuple[float, ...]
     predicted_sum: float | None = None
+    batch_sum: float | None = None
 
     def __post_init__(self) -> None:
         if self.n_steps < 1:
@@ -69,21 +72,26 @@ class ActiveExperts:
                 field="sum_by_layer", value=self.sum_by_layer, limit="0 or more for each layer"
             )
 
+        if self.batch_sum is not None and not self.batch_sum >= 0:
+            raise InvalidMessage(field="batch_sum", value=self.batch_sum, limit="0 or more")
+
     @property
     def mean(self) -> float:
         """Active experts a layer, mean over layers and steps."""
         return math.fsum(self.sum_by_layer) / len(self.sum_by_layer) / self.n_steps
 
     def plus(self, other: "ActiveExperts") -> "ActiveExperts":
-        """Return the sum of both; a prediction survives only where both have one."""
+        """Return the sum of both; a prediction and the batch survive only where both have one."""
         if len(other.sum_by_layer) != len(self.sum_by_layer):
             limit = f"{len(self.sum_by_layer)}, as in the row it is added to"
             raise InvalidMessage(field="layers of sum_by_layer", value=len(other.sum_by_layer), limit=limit)
         predicted = [each.predicted_sum for each in (self, other) if each.predicted_sum is not None]
+        batches = [each.batch_sum for each in (self, other) if each.batch_sum is not None]
         return ActiveExperts(
             n_steps=self.n_steps + other.n_steps,
             sum_by_layer=tuple(a + b for a, b in zip(self.sum_by_layer, other.sum_by_layer, strict=True)),
             predicted_sum=sum(predicted) if len(predicted) == 2 else None,
+            batch_sum=sum(batches) if len(batches) == 2 else None,
         )
 
 

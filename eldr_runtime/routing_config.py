@@ -38,6 +38,13 @@ class WorkerState(StrEnum):
     LOST = "lost"
 
 
+class TransferMode(StrEnum):
+    """Who starts the KV transfer; only with pull does the decode choice stay open until after prefill."""
+
+    PULL = "pull"
+    PUSH = "push"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEntry:
     """The model a fleet serves, by its wire names."""
@@ -115,13 +122,17 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerEntry:
-    """One worker of the fleet; `capacity` is the number of requests it takes at once."""
+    """One worker of the fleet; `capacity` is the number of requests it takes at once.
+
+    A router routes by load alone while a worker's `transfer_mode` is push.
+    """
 
     id: str
     role: WorkerRole
     url: str
     state: WorkerState
     capacity: int
+    transfer_mode: TransferMode = TransferMode.PULL
 
     def __post_init__(self) -> None:
         _check_name("id", self.id)
@@ -140,28 +151,37 @@ class RouterLimits:
         Requests that may wait for a worker before the router answers 429.
     event_sample_share
         Share of requests whose routing event is sent.
+    signature_sample_share
+        Share of requests whose event is sent with the prefill counts.
     decode_profile_share
         Share of requests whose decode workers send a profile.
     decode_profiles_per_second
         At most, over the fleet.
+    metrics_window_seconds
+        Length of a metrics window, which is sent when it is over; 1 to 60.
     """
 
     max_queued_requests: int = 1024
     event_sample_share: float = 0.01
+    signature_sample_share: float = 0.01
     decode_profile_share: float = 0.01
     decode_profiles_per_second: float = 50.0
+    metrics_window_seconds: float = 10.0
 
     def __post_init__(self) -> None:
         if self.max_queued_requests < 0:
             raise InvalidConfig(
                 field="max_queued_requests", value=self.max_queued_requests, limit="0 or more"
             )
-        for name in ("event_sample_share", "decode_profile_share"):
+        for name in ("event_sample_share", "signature_sample_share", "decode_profile_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidConfig(field=name, value=getattr(self, name), limit="from 0 to 1")
         if not 0 <= self.decode_profiles_per_second <= 10_000:
             value = self.decode_profiles_per_second
             raise InvalidConfig(field="decode_profiles_per_second", value=value, limit="from 0 to 10000")
+        if not 1 <= self.metrics_window_seconds <= 60:
+            value = self.metrics_window_seconds
+            raise InvalidConfig(field="metrics_window_seconds", value=value, limit="from 1 to 60")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,8 @@ class RoutingEvent:
         None with fewer than two output tokens.
     counts
         The prefill counts, for a sampled share.
+    decode_counts, decode_steps
+        The decode profile, where it was sampled and arrived in time; both or neither.
     """
 
     WIRE_VERSION: ClassVar[int] = 1
@@ -70,6 +72,8 @@ class RoutingEvent:
     output_tokens: int
     outcome: Outcome
     counts: EncodedCounts | None = None
+    decode_counts: EncodedCounts | None = None
+    decode_steps: int | None = None
 
     def __post_init__(self) -> None:
         check_wire_version(self.v, self.WIRE_VERSION)
@@ -80,7 +84,18 @@ class RoutingEvent:
         if len(self.similarities) > N_SIMILARITIES:
             limit = f"at most {N_SIMILARITIES}"
             raise InvalidMessage(field="similarities", value=len(self.similarities), limit=limit)
-        for name in ("generation", "prompt_tokens", "output_tokens", "cluster", "ttft_ms", "tpot_ms"):
+        if (self.decode_counts is None) != (self.decode_steps is None):
+            limit = "present where decode_counts is, and only there"
+            raise InvalidMessage(field="decode_steps", value=self.decode_steps, limit=limit)
+        for name in (
+            "generation",
+            "prompt_tokens",
+            "output_tokens",
+            "cluster",
+            "ttft_ms",
+            "tpot_ms",
+            "decode_steps",
+        ):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise InvalidMessage(field=name, value=value, limit="finite, 0 or more")

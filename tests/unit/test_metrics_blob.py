@@ -28,7 +28,7 @@ ROW = MetricsRow(
     band_size_sum=5,
     ttft_histogram=histogram(100, 200),
     tpot_histogram=histogram(10),
-    active_experts=ActiveExperts(n_steps=2, sum_by_layer=(20.0, 30.0), predicted_sum=24.0),
+    active_experts=ActiveExperts(n_steps=2, sum_by_layer=(20.0, 30.0), predicted_sum=24.0, batch_sum=9.0),
 )
 BLOB = MetricsBlob(
     router_id="router-0",
@@ -55,7 +55,7 @@ def test_rows_add_up_by_hand() -> None:
         ROW,
         ttft_histogram=histogram(300),
         tpot_histogram=histogram(20, 30),
-        active_experts=ActiveExperts(n_steps=1, sum_by_layer=(10.0, 10.0), predicted_sum=12.0),
+        active_experts=ActiveExperts(n_steps=1, sum_by_layer=(10.0, 10.0), predicted_sum=12.0, batch_sum=4.0),
     )
     elsewhere = MetricsRow(key=CLUSTER, n_requests=7)
     total, untouched = merge_rows([ROW, elsewhere, other])
@@ -64,7 +64,9 @@ def test_rows_add_up_by_hand() -> None:
     assert (total.output_tokens, total.band_size_sum) == (200, 10)
     assert total.ttft() == LatencyHistogram.from_base64(histogram(100, 200, 300))
     assert total.tpot() == LatencyHistogram.from_base64(histogram(10, 20, 30))
-    assert total.active_experts == ActiveExperts(n_steps=3, sum_by_layer=(30.0, 40.0), predicted_sum=36.0)
+    assert total.active_experts == ActiveExperts(
+        n_steps=3, sum_by_layer=(30.0, 40.0), predicted_sum=36.0, batch_sum=13.0
+    )
     assert total.active_experts.mean == pytest.approx(70 / 2 / 3)
 
 

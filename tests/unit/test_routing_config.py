@@ -79,6 +79,7 @@ def test_the_json_by_hand() -> None:
         "url": "http://prefill-0:8000",
         "state": "ready",
         "capacity": 64,
+        "transfer_mode": "pull",
     }
 
 
@@ -136,6 +137,9 @@ def test_a_newer_sender_is_understood_and_another_version_is_not() -> None:
         (("workers", 0, "capacity"), 0, "$.workers[0].capacity"),
         (("limits", "max_queued_requests"), -1, "$.limits.max_queued_requests"),
         (("limits", "event_sample_share"), 1.1, "$.limits.event_sample_share"),
+        (("limits", "signature_sample_share"), -0.1, "$.limits.signature_sample_share"),
+        (("limits", "metrics_window_seconds"), 0.5, "$.limits.metrics_window_seconds"),
+        (("workers", 0, "transfer_mode"), "throw", "$.workers[0].transfer_mode"),
         (("limits", "decode_profiles_per_second"), -1, "$.limits.decode_profiles_per_second"),
     ],
 )

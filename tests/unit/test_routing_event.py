@@ -37,7 +37,7 @@ def test_the_fields_by_hand() -> None:
     assert list(written) == [
         *["v", "request_id", "at", "arm", "generation", "version", "prefill_worker", "decode_worker"],
         *["cluster", "similarities", "band", "in_flight", "reason", "ttft_ms", "tpot_ms"],
-        *["prompt_tokens", "output_tokens", "outcome", "counts"],
+        *["prompt_tokens", "output_tokens", "outcome", "counts", "decode_counts", "decode_steps"],
     ]
     assert written["at"] == "2026-01-31T12:00:00Z"
     assert (written["reason"], written["outcome"]) == ("within_band", "completed")
@@ -58,6 +58,7 @@ def test_the_8_most_similar_workers() -> None:
         ({"request_id": ""}, "$.request_id"),
         ({"at": "2026-01-31T12:00:00"}, "$.at"),
         ({"generation": -1}, "$.generation"),
+        ({"decode_steps": 3}, "$.decode_steps"),
         ({"output_tokens": -1}, "$.output_tokens"),
         ({"ttft_ms": -1.0}, "$.ttft_ms"),
         ({"similarities": {f"w{i}": 0.5 for i in range(9)}}, "$.similarities"),
