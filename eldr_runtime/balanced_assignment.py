@@ -15,6 +15,7 @@ Places that stay free are counted as `slack`, so that every column is filled.
 """
 
 import itertools
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -32,60 +33,82 @@ LOAD_TOLERANCE_SHARE = 0.002
 TIE = 1e-12
 
 
-def assign_by_columns(cost: Floats32 | Floats, capacity: int) -> Ints:
-    """Solve with repeated columns; arguments and result as `balanced_kmeans.assign_balanced`."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Assignment:
+    """Column of each row, int64 `(n_rows,)`, and the column prices, float64 `(n_columns,)`."""
+
+    labels: Ints
+    prices: Floats
+
+
+def assign_by_columns(cost: Floats32 | Floats, capacity: int, start: Floats | None = None) -> Assignment:
+    """Solve with repeated columns.
+
+    Parameters
+    ----------
+    cost : ndarray of shape (n_rows, n_columns), float32 or float64
+    capacity : int
+        Rows a column at most.
+    start : ndarray of shape (n_columns,), float64, optional
+        Prices of a similar problem. They save time; the total cost is the same.
+    """
     n_rows, n_columns = cost.shape
     capacity = min(capacity, n_rows)
-    prices = _column_prices(cost, capacity)
+    prices = _column_prices(cost, capacity, start)
     slack_rows = np.zeros((capacity * n_columns - n_rows, n_columns))
     reduced = np.vstack([cost, slack_rows]) + prices
     reduced -= reduced.min(axis=1, keepdims=True)
     _, places = linear_sum_assignment(np.repeat(reduced, capacity, axis=1))
-    return (places[:n_rows] // capacity).astype(np.int64)
+    return Assignment(labels=(places[:n_rows] // capacity).astype(np.int64), prices=prices)
 
 
-def assign_by_transfers(cost: Floats32 | Floats, capacity: int) -> Ints:
-    """Solve over the columns as sinks; the total cost is that of `assign_by_columns` up to rounding."""
+def assign_by_transfers(cost: Floats32 | Floats, capacity: int, start: Floats | None = None) -> Assignment:
+    """Solve over the columns as sinks; parameters and total cost, up to rounding, of `assign_by_columns`."""
     capacity = min(capacity, len(cost))
-    prices = _column_prices(cost, capacity)
-    return _Transfers(cost + prices, prices, capacity).settle()
+    prices = _column_prices(cost, capacity, start)
+    return Assignment(labels=_Transfers(cost + prices, prices, capacity).settle(), prices=prices)
 
 
-def _column_prices(cost: Floats32 | Floats, capacity: int) -> Floats:
+def _column_prices(cost: Floats32 | Floats, capacity: int, start: Floats | None) -> Floats:
     """Approximate optimal dual, float64 `(n_columns,)`, lowest price 0."""
     n_rows, n_columns = cost.shape
     spread = float(cost.std())
-    prices = np.zeros(n_columns)
     if spread == 0.0:
-        return prices
+        return np.zeros(n_columns)
     n_slack = capacity * n_columns - n_rows
-    sample = cost[:: max(1, n_rows // SAMPLE_ROWS)].copy()
-    share = len(sample) / n_rows
-    for level in SMOOTHING_LEVELS[:-N_FINE_LEVELS]:
-        prices = _newton(sample, n_slack * share, capacity * share, prices, level * spread)
-    for level in SMOOTHING_LEVELS[-N_FINE_LEVELS:]:
-        prices = _newton(cost, n_slack, capacity, prices, level * spread)
+    coarse, fine = SMOOTHING_LEVELS[:-N_FINE_LEVELS], SMOOTHING_LEVELS[-N_FINE_LEVELS:]
+    prices, is_settled = start, False
+    if prices is not None:
+        prices, is_settled = _newton(cost, n_slack, capacity, prices, fine[0] * spread)
+    if prices is None or not is_settled:
+        prices = np.zeros(n_columns)
+        sample = cost[:: max(1, n_rows // SAMPLE_ROWS)].copy()
+        share = len(sample) / n_rows
+        for level in coarse:
+            prices, _ = _newton(sample, n_slack * share, capacity * share, prices, level * spread)
+    for level in fine:
+        prices, _ = _newton(cost, n_slack, capacity, prices, level * spread)
     return prices
 
 
 def _newton(
     cost: Floats32 | Floats, n_slack: float, capacity: float, prices: Floats, smoothing: float
-) -> Floats:
-    """Move prices to where the smoothed loads meet the capacity, in a limited number of steps."""
+) -> tuple[Floats, bool]:
+    """Prices at which the smoothed loads meet the capacity, and whether the allowed steps got there."""
     for _ in range(NEWTON_STEPS):
         share = _soft_assignment(cost + prices.astype(cost.dtype), smoothing)
         slack = n_slack * _soft_assignment(prices[None], smoothing)[0]
         load = share.sum(axis=0, dtype=np.float64) + slack
         excess = load - capacity
         if np.abs(excess).max() < max(0.5, LOAD_TOLERANCE_SHARE * capacity):
-            break
+            return prices, True
         overlap = (share.T @ share).astype(np.float64) + np.outer(slack, slack) / max(n_slack, 1.0)
         curvature = np.diag(load + RIDGE_SHARE * capacity) - overlap
         step = smoothing * np.linalg.solve(curvature, excess)
         step *= min(1.0, STEP_LIMIT * smoothing / float(np.abs(step).max()))
         prices = prices + step
         prices -= prices.min()
-    return prices
+    return prices, False
 
 
 def _soft_assignment(reduced: Floats32 | Floats, smoothing: float) -> Floats32 | Floats:

@@ -86,8 +86,9 @@ class BalancedSphericalKMeans:
         _check_positive("max_iterations", self.max_iterations)
         rows = _checked_rows(signatures, self.n_clusters)
         centroids = _spread_start(rows, self.n_clusters, np.random.default_rng(self.seed))
+        prices: Floats | None = None
         for iteration in itertools.count(1):
-            labels = self._assign(1.0 - rows @ centroids.T)
+            labels, prices = self._assign(1.0 - rows @ centroids.T, prices)
             previous, centroids = centroids, _mean_directions(rows, labels, centroids)
             if iteration == self.max_iterations or np.array_equal(previous, centroids):
                 break
@@ -112,11 +113,12 @@ class BalancedSphericalKMeans:
         labels: Ints = np.argmax(signatures @ self.centroids_.T, axis=1)
         return labels
 
-    def _assign(self, cost: Floats32) -> Ints:
+    def _assign(self, cost: Floats32, start: Floats | None) -> tuple[Ints, Floats | None]:
         if not self.balanced:
-            nearest: Ints = np.argmin(cost, axis=1)
-            return nearest
-        return assign_balanced(cost, -(-len(cost) // self.n_clusters), exact_limit=self.exact_limit)
+            return np.argmin(cost, axis=1), None
+        solve = assign_by_columns if len(cost) <= self.exact_limit else assign_by_transfers
+        assignment = solve(cost, -(-len(cost) // self.n_clusters), start)
+        return assignment.labels, assignment.prices
 
 
 def assign_balanced(cost: Floats32 | Floats, capacity: int, *, exact_limit: int = 2000) -> Ints:
@@ -147,7 +149,7 @@ def assign_balanced(cost: Floats32 | Floats, capacity: int, *, exact_limit: int 
     if not np.isfinite(cost).all():
         raise InvalidValue(field="cost", value="not finite", limit="finite numbers")
     solve = assign_by_columns if n_rows <= exact_limit else assign_by_transfers
-    return solve(cost, capacity)
+    return solve(cost, capacity).labels
 
 
 def _check_positive(field: str, value: int) -> None:
