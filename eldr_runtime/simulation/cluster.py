@@ -17,11 +17,22 @@ from eldr_runtime.centroid_version import CentroidVersion
 from eldr_runtime.errors import InvalidValue
 from eldr_runtime.expert_use import HIGHEST_PROBABILITY
 from eldr_runtime.latency_model import LatencyModel, LatencyPreset
-from eldr_runtime.policies.choice import PolicySettings
+from eldr_runtime.policies.choice import PolicyName, PolicySettings
 from eldr_runtime.simulation.decode_worker import DecodeWorker, RequestLog, RequestTable
 from eldr_runtime.simulation.workload import RequestProfiles, Workload
 from eldr_runtime.worker_choice import RoutingTable, build_routing_table, choose_worker
 from eldr_runtime.worker_load import PoolView
+
+# policies that no similarity can sway: their requests are not scored, which changes nothing but the time
+BY_LOAD_ALONE = frozenset(
+    {
+        PolicyName.ROUND_ROBIN,
+        PolicyName.RANDOM,
+        PolicyName.JOIN_SHORTEST_QUEUE,
+        PolicyName.POWER_OF_TWO_CHOICES,
+        PolicyName.DOMAIN,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +171,8 @@ def simulate(
     seed : settles the policy's draws; runs of other policies on the same traffic are paired with this one
     label_shares : the calibration mix, for the `domain` oracle
     """
-    table = build_routing_table(traffic.version, cluster.worker_ids, settings, label_shares=label_shares)
+    version = None if settings.policy in BY_LOAD_ALONE else traffic.version
+    table = build_routing_table(version, cluster.worker_ids, settings, label_shares=label_shares)
     run = _Run(traffic, table, cluster, np.random.default_rng([seed, 4]))
     run.drive(_prefill_ends(traffic.workload, cluster))
     return run.result()
@@ -197,7 +209,8 @@ class _Run:
             self._handle(heapq.heappop(events))
 
     def _route(self, request: int, now_ms: float) -> None:
-        workload, signatures = self._traffic.workload, self._traffic.signatures
+        workload = self._traffic.workload
+        signatures = None if self._table.centroids is None else self._traffic.signatures
         decision = choose_worker(
             None if signatures is None else signatures[workload.profile_of[request]],
             PoolView(worker_ids=self._table.worker_ids, in_flight=self._in_flight, n_routed=self._n_routed),

@@ -11,10 +11,12 @@ from eldr_runtime.errors import InvalidValue
 from eldr_runtime.expert_use import mean_use
 from eldr_runtime.latency_model import LatencyModel, find_preset
 from eldr_runtime.model_shape import ModelShape
-from eldr_runtime.policies.choice import PolicyName, PolicySettings
+from eldr_runtime.policies.choice import PolicyName, PolicySettings, RoutingRequest
+from eldr_runtime.policies.registry import build_policy
 from eldr_runtime.signature import TransformName, fit_signature_transform
-from eldr_runtime.simulation.cluster import ClusterSettings, prepare_traffic, simulate
+from eldr_runtime.simulation.cluster import BY_LOAD_ALONE, ClusterSettings, prepare_traffic, simulate
 from eldr_runtime.simulation.workload import WorkloadSettings, generate_profiles, generate_workload, to_trace
+from eldr_runtime.worker_load import PoolView
 
 SHAPE = ModelShape(model="tiny", n_layers=3, n_experts=12, top_k=3)
 MODEL = LatencyModel(t0_ms=5.0, per_expert_ms=0.5, per_request_ms=0.1, per_kv_token_ms=1e-3)
@@ -120,6 +122,18 @@ class TestPolicies:
         topics = profiles.topics[traffic.workload.profile_of]
         agreement = [np.bincount(result.worker_of[topics == topic]).max() for topic in range(3)]
         assert sum(agreement) >= 0.9 * 120
+
+    def test_a_choice_by_load_alone_ignores_similarities(self):
+        pool = PoolView(worker_ids=CLUSTER.worker_ids, in_flight=np.array([3, 1, 2]))
+        shares = {"law": 0.5, "math": 0.5}
+        for policy in sorted(BY_LOAD_ALONE):
+            choices = [
+                build_policy(PolicySettings(policy=policy), label_shares=shares).choose(
+                    RoutingRequest(similarities=similarities, label="law"), pool, np.random.default_rng(1)
+                )
+                for similarities in (None, np.array([0.9, 0.1, 0.2], np.float32))
+            ]
+            assert choices[0] == choices[1]
 
     def test_round_robin_takes_turns_in_the_order_of_prefill(self, profiles):
         traffic = traffic_of(profiles, None, n_requests=9, rate=0.5)
