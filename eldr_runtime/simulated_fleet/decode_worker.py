@@ -9,7 +9,12 @@ from aiohttp import web
 
 from eldr_runtime.latency_model import LatencyPreset
 from eldr_runtime.simulated_fleet.batch_clock import BatchClock
-from eldr_runtime.simulated_fleet.decode_batch import DecodeBatch, DecodeSlot, next_border
+from eldr_runtime.simulated_fleet.decode_batch import (
+    BatchCounters,
+    DecodeBatch,
+    DecodeSlot,
+    next_border,
+)
 from eldr_runtime.simulated_fleet.faults import FaultSwitch
 from eldr_runtime.simulated_fleet.generation_request import GenerationRequest
 from eldr_runtime.simulated_fleet.profile_pool import ProfilePool
@@ -87,6 +92,10 @@ class DecodeWorker:
     def n_in_flight(self) -> int:
         """Requests here, waiting ones too."""
         return self._batch.n_running + self._batch.n_waiting
+
+    def counters(self) -> BatchCounters:
+        """Return the totals of the batch since the start."""
+        return self._batch.counters()
 
     async def _generate(self, http: web.Request, request: GenerationRequest) -> web.StreamResponse:
         params = request.kv_transfer_params or {}

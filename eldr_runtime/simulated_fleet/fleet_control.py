@@ -1,4 +1,4 @@
-"""The control port of a fleet: list, add and kill workers while it runs."""
+"""The control port of a fleet: list, add and kill workers while it runs, and how it fares."""
 
 from dataclasses import dataclass
 
@@ -9,6 +9,7 @@ from eldr_runtime.errors import InvalidConfig, InvalidValue
 from eldr_runtime.json_values import to_json_value
 from eldr_runtime.routing_config import WorkerRole
 from eldr_runtime.simulated_fleet.commands import read_command
+from eldr_runtime.simulated_fleet.decode_profiles import DecodeProfilePush
 from eldr_runtime.simulated_fleet.fleet import Fleet
 from eldr_runtime.simulated_fleet.vllm_answers import error_document
 
@@ -18,6 +19,15 @@ class AddWorker:
     """Body of `POST /simulated/workers`."""
 
     role: WorkerRole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetStatus:
+    """Answer of `GET /simulated/status`."""
+
+    in_flight: int
+    decode_profiles_pushed: int
+    decode_profiles_dropped: int
 
 
 @web.middleware
@@ -31,11 +41,19 @@ async def answer_refusals(request: web.Request, handler: Handler) -> web.StreamR
         return web.json_response(error_document(status, str(error), error.field), status=status)
 
 
-def build_fleet_control(fleet: Fleet) -> web.Application:
+def build_fleet_control(fleet: Fleet, push: DecodeProfilePush) -> web.Application:
     """Return the control application of a running fleet."""
 
     async def list_workers(request: web.Request) -> web.Response:
         return web.json_response({"workers": [to_json_value(entry) for entry in fleet.entries()]})
+
+    async def show_status(request: web.Request) -> web.Response:
+        status = FleetStatus(
+            in_flight=fleet.n_in_flight(),
+            decode_profiles_pushed=push.n_pushed,
+            decode_profiles_dropped=push.n_dropped,
+        )
+        return web.json_response(to_json_value(status))
 
     async def add_worker(request: web.Request) -> web.Response:
         command = read_command(AddWorker, await request.read())
@@ -48,6 +66,7 @@ def build_fleet_control(fleet: Fleet) -> web.Application:
     application = web.Application(middlewares=[answer_refusals])
     application.add_routes(
         [
+            web.get("/simulated/status", show_status),
             web.get("/simulated/workers", list_workers),
             web.post("/simulated/workers", add_worker),
             web.delete("/simulated/workers/{worker_id}", kill_worker),

@@ -1,9 +1,10 @@
 """Open-loop load: requests come at Poisson times whether or not earlier ones have ended."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 import numpy as np
@@ -19,7 +20,7 @@ BETWEEN_CHUNKS_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSettings:
-    """What a load generator sends, and where to."""
+    """What a load generator sends, and where to; `run_id` makes its requests unlike those of other runs."""
 
     router_url: str
     model: str
@@ -30,6 +31,7 @@ class LoadSettings:
     drain_seconds: float
     max_in_flight: int
     seed: int
+    run_id: str = field(default_factory=lambda: secrets.token_hex(3))
 
     def __post_init__(self) -> None:
         if not 0 < self.rate_per_second <= 100_000:
@@ -97,7 +99,7 @@ class LoadGenerator:
             self._send(session, serial, at_seconds)
 
     def _send(self, session: aiohttp.ClientSession, serial: int, at_seconds: float) -> None:
-        request_id = f"{self._settings.seed}-{serial}"
+        request_id = f"{self._settings.run_id}-{serial}"
         profile = self._mix.next_profile()
         in_flight = self.statistics.in_flight
         self.statistics.count_sent()

@@ -1,0 +1,112 @@
+"""Decode profiles of finished requests, pushed to the routers in batches, best effort."""
+
+import asyncio
+import hashlib
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import aiohttp
+
+from eldr_runtime.count_codec import ExpertCounts
+from eldr_runtime.decode_profile import DecodeProfile, EncodedCounts
+from eldr_runtime.json_values import to_json_value
+from eldr_runtime.sampling import is_sampled
+from eldr_runtime.simulated_fleet.profile_pool import ProfilePool
+
+WIRE_VERSION = 1
+BATCH_SECONDS = 0.2
+# at most 50 a second a fleet; the queue takes what bursts bring
+MAX_BATCH = 10
+MAX_QUEUED = 500
+PUSH_TIMEOUT_SECONDS = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRequest:
+    """What the profile of a finished request is drawn from."""
+
+    worker_id: str
+    request_id: str
+    profile: int
+    n_steps: int
+
+
+class DecodeProfilePush:
+    """Takes finished requests, pushes the profiles of the sampled ones while :meth:`run` runs."""
+
+    def __init__(self, pool: ProfilePool) -> None:
+        self._pool = pool
+        self._urls: tuple[str, ...] = ()
+        self._share = 0.0
+        self._queue: deque[FinishedRequest] = deque()
+        self.n_pushed = 0
+        self.n_dropped = 0
+
+    def aim(self, urls: Sequence[str], share: float) -> None:
+        """Push to these addresses from now on, of this share of the requests."""
+        self._urls = tuple(urls)
+        self._share = share
+
+    def offer(self, worker_id: str, request_id: str, profile: int, n_steps: int) -> None:
+        """Take a finished request."""
+        if not self._urls or not is_sampled(request_id, self._share):
+            return
+        if len(self._queue) >= MAX_QUEUED:
+            self.n_dropped += 1
+            return
+        self._queue.append(
+            FinishedRequest(worker_id=worker_id, request_id=request_id, profile=profile, n_steps=n_steps)
+        )
+
+    async def run(self) -> None:
+        """Push batches until cancelled."""
+        timeout = aiohttp.ClientTimeout(total=PUSH_TIMEOUT_SECONDS)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            while True:
+                await asyncio.sleep(BATCH_SECONDS)
+                batch = [self._queue.popleft() for _ in range(min(MAX_BATCH, len(self._queue)))]
+                if batch:
+                    await self._push(session, batch)
+
+    async def _push(self, session: aiohttp.ClientSession, batch: Sequence[FinishedRequest]) -> None:
+        profiles = []
+        for request in batch:
+            profiles.append(to_json_value(self._draw(request)))
+            await asyncio.sleep(0)  # a millisecond each: let the steps that are due go first
+        body = {"v": WIRE_VERSION, "profiles": profiles}
+        arrived = await asyncio.gather(*(self._post(session, url, body) for url in self._urls))
+        if any(arrived):
+            self.n_pushed += len(batch)
+        else:
+            self.n_dropped += len(batch)
+
+    def _draw(self, request: FinishedRequest) -> DecodeProfile:
+        seed = int.from_bytes(hashlib.blake2b(request.request_id.encode(), digest_size=8).digest())
+        counts = ExpertCounts(
+            shape=self._pool.shape,
+            counts=self._pool.decode_counts(request.profile, request.n_steps, seed),
+            tokens=request.n_steps,
+            covered=request.n_steps,
+        )
+        return DecodeProfile(
+            request_id=request.request_id,
+            worker_id=request.worker_id,
+            steps=request.n_steps,
+            counts=EncodedCounts.from_counts(counts),
+        )
+
+    async def _post(self, session: aiohttp.ClientSession, url: str, body: object) -> bool:
+        try:
+            async with session.post(url, json=body) as response:
+                if response.status < 300:
+                    return True
+                logger.warning("decode profiles: %s answered %d", url, response.status)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            logger.warning(
+                "decode profiles: %s cannot be reached: %s", url, str(error) or type(error).__name__
+            )
+        return False

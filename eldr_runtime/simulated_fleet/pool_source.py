@@ -1,0 +1,61 @@
+"""Where fleet and load generator take their profiles from: one pack or one seeded workload."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from eldr_runtime.errors import InvalidConfig
+from eldr_runtime.simulated_fleet.profile_pool import ProfilePool, pool_of_trace, pool_of_workload
+from eldr_runtime.simulated_fleet.traffic_mix import unseen_topic_of
+from eldr_runtime.simulation.workload import MixName, WorkloadSettings, generate_profiles, topic_shares
+from eldr_runtime.trace_import import open_trace
+
+# A calibration pack generated with the same seed has the same topics, but must not hold the same requests.
+PROFILE_SEED_OFFSET = 1_000_003
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSource:
+    """A trace pack, or else the settings of a generated pool."""
+
+    pack: Path | None
+    workload: MixName | None
+    n_profiles: int
+    prompt_tokens: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if (self.pack is None) == (self.workload is None):
+            raise InvalidConfig(field="pack", value=self.pack, limit="given, or else a workload, not both")
+
+    def open(self) -> ProfilePool:
+        """Read or generate the pool."""
+        if self.pack is not None:
+            return pool_of_trace(open_trace(self.pack))
+        settings = self._settings()
+        return pool_of_workload(generate_profiles(settings, seed=self.seed + PROFILE_SEED_OFFSET))
+
+    def topic_shares(self, unseen_topic: str | None) -> Mapping[str, float] | None:
+        """Return the shares the workload begins with, without the unseen topic; None: balanced."""
+        if self.workload is None:
+            return None
+        settings = self._settings()
+        shares = dict(zip(settings.labels, topic_shares(settings, 0.0).tolist(), strict=True))
+        return {topic: share for topic, share in shares.items() if topic != unseen_topic}
+
+    def _settings(self) -> WorkloadSettings:
+        return WorkloadSettings(
+            mix=self.workload or MixName.BALANCED,
+            prompt_tokens=self.prompt_tokens,
+            n_profiles=self.n_profiles,
+            seed=self.seed,
+        )
+
+
+def unseen_topic(pool: ProfilePool, wanted: str) -> str | None:
+    """Return the topic to keep back: a name, `none`, or `last`: the last by name of several."""
+    if wanted == "none":
+        return None
+    if wanted != "last":
+        return wanted
+    return unseen_topic_of(pool.labels) if len(set(pool.labels)) > 1 else None
