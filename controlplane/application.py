@@ -5,7 +5,17 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from controlplane.api import audit, fleets, health, keys, routing_settings, trace_packs, versions
+from controlplane.api import (
+    audit,
+    fleets,
+    health,
+    keys,
+    routers,
+    routing_settings,
+    trace_packs,
+    versions,
+    workers,
+)
 from controlplane.api.bodies import MessageLimit
 from controlplane.api.problems import Problem, install_problems
 from controlplane.api.request_log import RequestLog, RequestMetrics
@@ -16,6 +26,8 @@ from controlplane.storage.schema import check_schema
 
 ROUTERS = (
     fleets.router,
+    workers.router,
+    routers.router,
     versions.router,
     routing_settings.router,
     trace_packs.router,

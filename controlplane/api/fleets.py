@@ -5,9 +5,10 @@ from fastapi import APIRouter, Response
 from controlplane.api.answers import etag
 from controlplane.api.parameters import Cursor, Limit
 from controlplane.api.security import AdminCall, ViewerCall
-from controlplane.domain.fleets import CreateFleet, Fleet
+from controlplane.domain.fleets import CreateFleet, Fleet, FleetStatus
 from controlplane.domain.pages import Page
 from controlplane.services import manage_fleets
+from controlplane.services.show_fleet_status import show_fleet_status
 from controlplane.storage.repositories.fleets import to_fleet
 
 router = APIRouter(prefix="/v1/fleets", tags=["fleets"])
@@ -38,3 +39,10 @@ def get_fleet(fleet: str, call: ViewerCall, response: Response) -> Fleet:
         found = to_fleet(manage_fleets.get_fleet(session, fleet))
     response.headers["ETag"] = etag(found.revision)
     return found
+
+
+@router.get("/{fleet}/status")
+def get_status(fleet: str, call: ViewerCall) -> FleetStatus:
+    """Answer one look at a fleet: what is live, who serves, what is wrong."""
+    with call.read() as session:
+        return show_fleet_status(session, fleet, call.now, call.state.settings)

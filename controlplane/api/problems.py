@@ -103,7 +103,8 @@ def _answer_invalid(request: Request, error: Exception) -> Response:
     limit = str(first["msg"])
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, InvalidValue):
-        field = cause.field if field in ("body", path[0]) else f"{field}.{cause.field}"
+        inner = cause.field.removeprefix("$.")
+        field = inner if len(path) == 1 else f"{field}.{inner}"
         value, limit = cause.value, cause.limit
     is_json = first["type"] != "json_invalid"
     problem = Problem(

@@ -3,12 +3,14 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import ClassVar
 
 from controlplane.domain.limits import check_between
 from eldr_runtime.errors import InvalidValue
 from eldr_runtime.model_shape import ModelShape
+from eldr_runtime.routing_config import WorkerState
+
+__all__ = ["CreateFleet", "Fleet", "FleetStatus", "RouterStatus", "Worker", "WorkerLease", "WorkerState"]
 
 FLEET_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 FLEET_NAME_LIMIT = "1 to 63 small letters, digits and hyphens, not starting with a hyphen"
@@ -58,15 +60,6 @@ class CreateFleet:
         check_between("retention_days", self.retention_days, 1, 3650)
 
 
-class WorkerState(StrEnum):
-    """Life of a worker; `LOST` is what a lease that ran out makes of it."""
-
-    JOINING = "joining"
-    READY = "ready"
-    DRAINING = "draining"
-    LOST = "lost"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
     """One prefill or decode worker as last reported."""
@@ -77,10 +70,10 @@ class Worker:
     url: str
     engine: str
     engine_version: str
-    plugin_version: str
+    plugin_version: str | None
     model: str
-    kv_connector: str
-    transfer_mode: str
+    kv_connector: str | None
+    transfer_mode: str | None
     self_test: str
     state: WorkerState
     capacity: int
@@ -105,7 +98,7 @@ class RouterStatus:
     """What a router last acknowledged; lagging after three missed beats or an old generation."""
 
     router_id: str
-    url: str
+    url: str | None
     generation_applied: int | None
     config_source: str
     is_lagging: bool

@@ -6,7 +6,8 @@ from controlplane.domain.limits import check_between
 from eldr_runtime.errors import InvalidValue
 from eldr_runtime.policies.choice import MAX_TAU, PolicyName, PolicySettings
 
-POLICIES = tuple(PolicyName)
+# `domain` needs the true label of a request, which only simulations have.
+POLICIES = tuple(policy for policy in PolicyName if policy is not PolicyName.DOMAIN)
 MAX_CONTROL_SHARE = 0.5
 # A cap of this many times the mean load binds in no pool of up to as many workers: it is none.
 MAX_LOAD_CAP = 1000.0

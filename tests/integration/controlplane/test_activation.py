@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from controlplane.domain.telemetry import ExperimentState
-from controlplane.storage.models.metadata import new_id
 from controlplane.storage.models.telemetry import ExperimentRow
 
 MIXED = np.tile(np.eye(2, dtype=np.float32), (1, 4))  # each centroid has half of each topic
@@ -193,7 +192,7 @@ def test_of_many_promotions_at_once_one_wins_and_generations_are_distinct(live: 
 
 
 def test_an_experiment_holds_promotions_and_a_rollback_ends_it(
-    live: Live, versions, control_plane, fleet: str
+    live: Live, versions, control_plane, fleet: str, running_experiment
 ) -> None:
     live.promote(versions[0])
     live.promote(versions[1])
@@ -204,12 +203,3 @@ def test_an_experiment_holds_promotions_and_a_rollback_ends_it(
     with control_plane.database.read() as session:
         assert session.query(ExperimentRow).one().state == ExperimentState.STOPPED
     assert live.promote(versions[2]).status_code == 200
-
-
-def running_experiment(fleet: str, now) -> ExperimentRow:
-    return ExperimentRow(
-        id=new_id(), fleet=fleet, state=ExperimentState.RUNNING, treatment_policy="eldr_capped",
-        treatment_tau=0.1, treatment_load_cap=1.25, control_policy="join_shortest_queue", n_pairs=6,
-        window_seconds=60, washout_seconds=20, seed=1, starts_at=now, ends_at=now + timedelta(seconds=720),
-        actor="test", reason="for a test",
-    )  # fmt: skip
