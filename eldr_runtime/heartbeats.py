@@ -45,6 +45,8 @@ class RouterHeartbeat:
         Events dropped since the router started.
     versions
         Software and its version.
+    url
+        Where workers reach the router, to send it decode profiles; None where it does not know.
     """
 
     WIRE_VERSION: ClassVar[int] = 1
@@ -56,9 +58,12 @@ class RouterHeartbeat:
     in_flight: Mapping[str, int]
     dropped_events: int
     versions: Mapping[str, str] = field(default_factory=dict)
+    url: str | None = None
 
     def __post_init__(self) -> None:
         check_wire_version(self.v, self.WIRE_VERSION)
+        if self.url is not None:
+            check_worker_url(self.url)
         if not self.router_id:
             raise InvalidMessage(field="router_id", value=self.router_id, limit="a non-empty id")
         if self.generation_applied < 0:

@@ -45,6 +45,7 @@ def test_the_fields_by_hand() -> None:
         "in_flight": {"decode-0": 3, "decode-1": 0},
         "dropped_events": 0,
         "versions": {"eldr": "0.1.0"},
+        "url": None,
     }
     written = json.loads(WORKER.to_json())
     assert (written["self_test"], written["transfer_mode"]) == ("not run", "pull")
