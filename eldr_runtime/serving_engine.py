@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from eldr_runtime.count_codec import ExpertCounts
+from eldr_runtime.decode_profile import EncodedCounts
 
 JsonObject = dict[str, object]
 """A request or an answer of the engine's API; fields nobody here knows pass through untouched."""
@@ -53,8 +53,8 @@ class ServingEngine(Protocol):
     def read_hand_off(self, answer: Mapping[str, object]) -> JsonObject | None:
         """Return what the decode worker needs to fetch the KV, expert counts taken out; None without any."""
 
-    def read_counts(self, answer: Mapping[str, object]) -> ExpertCounts | None:
-        """Return the expert counts of a prefill answer, None if it has none; wrong ones are InvalidMessage."""
+    def read_counts(self, answer: Mapping[str, object]) -> EncodedCounts | None:
+        """Return the counts of a prefill answer unopened, None if it has none; InvalidMessage if malformed."""
 
     def read_metrics(self, text: str) -> EngineMetrics:
         """Return the counters in a worker's metrics page."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from eldr_runtime.count_codec import ExpertCounts, decode_counts
-from eldr_runtime.errors import InvalidMessage
+from eldr_runtime.decode_profile import EncodedCounts
+from eldr_runtime.json_values import from_json_value
 from eldr_runtime.serving_engine import EngineMetrics, JsonObject
 from eldr_runtime.vllm_adapter.metrics_text import read_engine_metrics
 
@@ -62,16 +62,13 @@ class VllmEngine:
         hand_off = {str(name): value for name, value in parameters.items() if name != COUNTS_FIELD}
         return hand_off or None
 
-    def read_counts(self, answer: Mapping[str, object]) -> ExpertCounts | None:
+    def read_counts(self, answer: Mapping[str, object]) -> EncodedCounts | None:
         """Return the counts that the connector beside the real one put into `kv_transfer_params`."""
         parameters = answer.get("kv_transfer_params")
         message = parameters.get(COUNTS_FIELD) if isinstance(parameters, dict) else None
         if message is None:
             return None
-        if not isinstance(message, dict):
-            field = f"kv_transfer_params.{COUNTS_FIELD}"
-            raise InvalidMessage(field=field, value=type(message).__name__, limit="an object")
-        return decode_counts(message)
+        return from_json_value(EncodedCounts, message, path=f"$.kv_transfer_params.{COUNTS_FIELD}")
 
     def read_metrics(self, text: str) -> EngineMetrics:
         """Return vLLM's and the connector's counters."""

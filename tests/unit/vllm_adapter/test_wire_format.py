@@ -64,7 +64,7 @@ def test_counts_are_taken_out_of_the_hand_off() -> None:
     assert engine.read_hand_off(answer) == PARAMETERS
     counts = engine.read_counts(answer)
     assert counts is not None
-    assert counts.counts.tolist() == COUNTS.counts.tolist()
+    assert counts.to_counts().counts.tolist() == COUNTS.counts.tolist()
 
 
 def test_a_release_is_a_decode_of_one_token() -> None:
@@ -80,5 +80,5 @@ def test_an_answer_without_a_hand_off(answer: dict[str, object]) -> None:
 
 
 def test_counts_that_are_no_object_are_refused() -> None:
-    with pytest.raises(InvalidMessage, match=r"kv_transfer_params\.eldr is 'str'; must be an object"):
+    with pytest.raises(InvalidMessage, match=r"kv_transfer_params\.eldr is 'x'; must be an object"):
         VllmEngine().read_counts({"kv_transfer_params": {"eldr": "x"}})

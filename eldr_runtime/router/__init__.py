@@ -1,0 +1,1 @@
+"""The data plane: an OpenAI-compatible streaming proxy that chooses the decode worker after prefill."""
