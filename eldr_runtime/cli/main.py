@@ -5,6 +5,10 @@ from collections.abc import Sequence
 
 import click
 
+from eldr_runtime.cli.bench import bench_group
+from eldr_runtime.cli.calibrate import calibrate_command
+from eldr_runtime.cli.latency import latency_group
+from eldr_runtime.cli.simulate import simulate_command
 from eldr_runtime.cli.traces import traces_group
 from eldr_runtime.errors import EldrError
 
@@ -18,7 +22,8 @@ def cli() -> None:
     """Route mixture-of-experts decodes to the workers whose requests use the same experts."""
 
 
-cli.add_command(traces_group)
+for command in (traces_group, calibrate_command, simulate_command, latency_group, bench_group):
+    cli.add_command(command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

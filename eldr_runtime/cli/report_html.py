@@ -29,7 +29,7 @@ dt { color: #5a6472; font-size: .82rem; }
 dd {
   margin: 0; font-size: 1.3rem; font-weight: 600; font-variant-numeric: tabular-nums; overflow-wrap: anywhere;
 }
-dd.long { font-size: .95rem; font-weight: 500; }
+dd.long { font-size: 1rem; }
 section.chapter { background: none; border: none; padding: 18px 0 0; }
 section.chapter h2 { font-size: 1.35rem; }
 .wide { overflow-x: auto; }
@@ -38,7 +38,7 @@ th, td { text-align: right; padding: 6px 10px; border-bottom: 1px solid #e6e9ee;
 th { color: #5a6472; font-weight: 600; }
 th:first-child, td:first-child { text-align: left; }
 """
-LONG_FACT_CHARACTERS = 22
+LONG_FACT_CHARACTERS = 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,12 @@ from eldr_runtime.trace_import import import_raw, open_trace
 
 MAX_CATEGORY_ROWS = 15
 
-trace_argument = click.argument("path", type=click.Path(exists=True, path_type=Path), metavar="PATH")
+trace_argument = click.argument(
+    "path",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="PATH",
+    help="A trace pack, or a folder of raw recordings.",
+)
 pack_option = click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Trace pack to write."
 )
@@ -135,7 +140,12 @@ def traces_group() -> None:
 
 
 @traces_group.command("import")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="FOLDER")
+@click.argument(
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Folder that holds decode_topk.npz with requests.json, or prefill_counts.npz.",
+)
 @pack_option
 @json_option
 def import_command(folder: Path, output: Path, as_json: bool) -> None:

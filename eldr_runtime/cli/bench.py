@@ -1,0 +1,155 @@
+"""`eldr bench`: what fitting and routing cost on this machine, beside what they should."""
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+import click
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from eldr_runtime.array_types import Floats
+from eldr_runtime.cli.console import json_option, print_json, print_table, say
+from eldr_runtime.cli.cost_measurements import (
+    ClusterSize,
+    Cost,
+    FitSize,
+    RouteSize,
+    measure_clustering,
+    measure_counting_ms,
+    measure_decision_us,
+    measure_fit,
+    measure_wire_kib,
+)
+
+FIT_TARGET_SECONDS = 2.0
+CLUSTERING_TARGET_SECONDS = 60.0
+CLUSTERING_TARGET_MIB = 4096.0
+DECISION_TARGET_US = {16: 30.0, 256: 200.0}  # median
+COUNTING_TARGET_MS = 0.5
+WIRE_TARGET_KIB = 12.0
+
+
+@click.group("bench")
+def bench_group() -> None:
+    """Measure what fitting and routing cost on this machine, beside their targets."""
+
+
+@bench_group.command("fit")
+@click.option(
+    "--requests",
+    "n_requests",
+    type=click.IntRange(min=16),
+    default=1000,
+    show_default=True,
+    help="Requests of the fitted trace.",
+)
+@click.option(
+    "--large/--no-large",
+    default=False,
+    show_default=True,
+    help="Also cluster 100,000 signatures: a minute or more, about 3 GB.",
+)
+@json_option
+def fit_command(n_requests: int, large: bool, as_json: bool) -> None:
+    """Fit weights, layer mask and clusters of a generated trace of 48 layers and 128 experts."""
+    clustering = ClusterSize() if large else None
+    _print_costs("Cost of a fit", fit_costs(replace(FitSize(), n_requests=n_requests), clustering), as_json)
+
+
+@bench_group.command("route")
+@click.option(
+    "--decisions",
+    "n_decisions",
+    type=click.IntRange(min=1),
+    default=5000,
+    show_default=True,
+    help="Routing decisions to time.",
+)
+@json_option
+def route_command(n_decisions: int, as_json: bool) -> None:
+    """Time what one request costs: the decision, the counting of its experts, its bytes on the wire."""
+    _print_costs("Cost of a request", route_costs(replace(RouteSize(), n_decisions=n_decisions)), as_json)
+
+
+def fit_costs(size: FitSize, clustering: ClusterSize | None) -> list[Cost]:
+    """Measure a fit and, where its size is given, a clustering of many signatures."""
+    fit = measure_fit(size)
+    what = f"fit of {size.n_requests:,} x {size.n_layers} x {size.n_experts}, {size.n_clusters} clusters"
+    costs = [Cost(what=what, unit="s", measured=fit.seconds, target=FIT_TARGET_SECONDS)]
+    for stage, seconds in fit.stage_seconds:
+        costs.append(Cost(what=f"  of it {stage}", unit="s", measured=seconds, target=None))
+    costs.append(Cost(what=f"{what}, peak memory", unit="MiB", measured=fit.peak_mib, target=None))
+    return costs + _clustering_costs(clustering)
+
+
+def route_costs(size: RouteSize) -> list[Cost]:
+    """Measure what each request costs."""
+    costs = []
+    for n_workers in size.n_workers:
+        what = f"routing decision, {n_workers} workers x {size.n_features:,} features"
+        elapsed = measure_decision_us(n_workers, size)
+        costs += _median_and_p99(what, "us", elapsed, DECISION_TARGET_US.get(n_workers))
+    prompt = f"{size.n_tokens:,} tokens x {size.n_layers} layers"
+    costs += _median_and_p99(f"counting {prompt}", "ms", measure_counting_ms(size), COUNTING_TARGET_MS)
+    wire = measure_wire_kib(size)
+    costs.append(Cost(what=f"counts of {prompt} as JSON", unit="KiB", measured=wire, target=WIRE_TARGET_KIB))
+    return costs
+
+
+def blas_threads() -> dict[str, int]:
+    """Return the threads of each numeric library that is loaded."""
+    return {f"{pool['internal_api']} {pool['version']}": pool["num_threads"] for pool in threadpool_info()}
+
+
+def _clustering_costs(size: ClusterSize | None) -> list[Cost]:
+    named = size or ClusterSize()
+    what = f"clustering of {named.n_requests:,} x {named.n_features:,}, {named.n_clusters} clusters"
+    measured = None if size is None else measure_clustering(size)
+    return [
+        Cost(
+            what=what,
+            unit="s",
+            measured=None if measured is None else measured.seconds,
+            target=CLUSTERING_TARGET_SECONDS,
+        ),
+        Cost(
+            what=f"{what}, peak memory",
+            unit="MiB",
+            measured=None if measured is None else measured.peak_mib,
+            target=CLUSTERING_TARGET_MIB,
+        ),
+    ]
+
+
+def _median_and_p99(what: str, unit: str, elapsed: Floats, target: float | None) -> list[Cost]:
+    median, p99 = (float(np.quantile(elapsed, share)) for share in (0.5, 0.99))
+    return [
+        Cost(what=f"{what}, median", unit=unit, measured=median, target=target),
+        Cost(what=f"{what}, P99", unit=unit, measured=p99, target=None),
+    ]
+
+
+def _print_costs(title: str, costs: Sequence[Cost], as_json: bool) -> None:
+    threads = blas_threads()
+    if as_json:
+        machine = {
+            "processors": os.cpu_count(),
+            "architecture": platform.machine(),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "threads": threads,
+        }
+        print_json({"machine": machine, "costs": [asdict(cost) for cost in costs]})
+        return
+    rows = [
+        (
+            cost.what,
+            "not measured" if cost.measured is None else f"{cost.measured:,.3g} {cost.unit}",
+            "" if cost.target is None else f"at most {cost.target:,.4g} {cost.unit}",
+        )
+        for cost in costs
+    ]
+    print_table(title, ("what", "measured", "target"), rows)
+    say(f"{os.cpu_count()} processors; threads: {threads}")

@@ -1,0 +1,67 @@
+"""That the measurements measure what they say, on sizes of no interest; no figure is judged here."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from eldr_runtime.cli.bench import blas_threads, fit_costs, route_costs
+from eldr_runtime.cli.cost_measurements import ClusterSize, Cost, FitSize, RouteSize, measure_wire_kib
+
+TINY_FIT = FitSize(n_requests=24, n_layers=2, n_experts=8, top_k=2, n_clusters=2, n_pairs=50)
+TINY_CLUSTERING = ClusterSize(n_requests=30, n_features=12, n_clusters=3)
+TINY_ROUTE = RouteSize(
+    n_features=12,
+    n_workers=(2, 3),
+    n_decisions=40,
+    n_tokens=10,
+    n_layers=2,
+    n_experts=8,
+    top_k=2,
+    n_repeats=3,
+)
+
+
+def _named(costs: list[Cost]) -> dict[str, Cost]:
+    return {cost.what: cost for cost in costs}
+
+
+def test_a_fit_is_measured_by_stage_in_its_own_process() -> None:
+    costs = _named(fit_costs(TINY_FIT, TINY_CLUSTERING))
+    total = costs["fit of 24 x 2 x 8, 2 clusters"]
+    assert (total.unit, total.target) == ("s", 2.0)
+    stages = [cost.measured for what, cost in costs.items() if what.startswith("  of it ")]
+    np.testing.assert_allclose(sum(stages), total.measured, rtol=0.2, atol=0.005)
+    assert costs["clustering of 30 x 12, 3 clusters"].measured > 0
+    assert costs["clustering of 30 x 12, 3 clusters, peak memory"].measured > 10
+
+
+def test_what_is_not_measured_is_listed_and_said_so() -> None:
+    last = fit_costs(TINY_FIT, None)[-2:]
+    assert [cost.measured for cost in last] == [None, None]
+    assert [cost.target for cost in last] == [60.0, 4096.0]
+
+
+def test_costs_of_a_request() -> None:
+    costs = _named(route_costs(TINY_ROUTE))
+    median = costs["routing decision, 2 workers x 12 features, median"]
+    p99 = costs["routing decision, 2 workers x 12 features, P99"]
+    assert 0 < median.measured <= p99.measured
+    assert "routing decision, 3 workers x 12 features, median" in costs
+    assert costs["counting 10 tokens x 2 layers, median"].measured > 0
+
+
+def test_wire_size_of_a_prompt_is_of_the_order_of_its_counts() -> None:
+    # 48 x 128 counts below 2**16 take 12 KiB raw; packed and as text they take less, and more than a quarter
+    assert 3 < measure_wire_kib(RouteSize()) < 12
+
+
+def test_threads_of_the_linear_algebra_are_reported() -> None:
+    assert all(n_threads >= 1 for n_threads in blas_threads().values())
+    assert blas_threads()
+
+
+def test_json_names_the_machine_and_its_threads(run_json: Callable[..., dict[str, object]]) -> None:
+    document = run_json("bench", "route", "--decisions", "20")
+    assert set(document) == {"machine", "costs"}
+    assert {"processors", "threads", "numpy", "python", "architecture"} <= set(document["machine"])
+    assert {"what", "unit", "measured", "target"} == set(document["costs"][0])
