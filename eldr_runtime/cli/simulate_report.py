@@ -94,7 +94,9 @@ def notes(simulated: Simulated) -> tuple[str, ...]:
     comparison, preset = simulated.result.comparison, simulated.preset
     uncertainty = preset.uncertainty_percent
     known = "of unknown uncertainty" if uncertainty is None else f"+-{uncertainty:g} %"
-    interval = comparison.interval_method if len(comparison.seeds) > 1 else "none: a single seed has none"
+    interval = (
+        f"± {comparison.interval_method}" if len(comparison.seeds) > 1 else "none: a single seed has none"
+    )
     reduction = simulated.result.same_topic_reduction_percent
     exploitable = "not measured" if reduction is None else f"{reduction:.1f} %"
     lines = [
@@ -156,5 +158,4 @@ def _row_to_json(row: PolicyRow) -> dict[str, object]:
 def _change(change: PairedChange) -> str:
     if change.interval is None:
         return f"{change.mean_percent:+.1f}"
-    low, high = change.interval
-    return f"{change.mean_percent:+.1f} [{low:+.1f}, {high:+.1f}]"
+    return f"{change.mean_percent:+.1f} ± {change.interval[1] - change.mean_percent:.1f}"

@@ -144,9 +144,9 @@ def prepare_traffic(
     return Traffic(
         workload=workload,
         requests=RequestTable(
-            profile_of=workload.profile_of,
-            prompt_tokens=workload.prompt_tokens,
-            output_tokens=workload.output_tokens,
+            profile_of=workload.profile_of.tolist(),
+            prompt_tokens=workload.prompt_tokens.tolist(),
+            output_tokens=workload.output_tokens.tolist(),
             not_used=not_used.reshape(len(profiles), -1),
             n_layers=shape.n_layers,
             n_experts=shape.n_experts,
@@ -191,8 +191,8 @@ class _Run:
         self._transfer_ms = cluster.transfer_ms(traffic.workload.prompt_tokens).tolist()
         self._in_flight = np.zeros(len(table.worker_ids), dtype=np.int64)
         self._n_in_flight = self._n_routed = 0
-        self._worker_of = np.full(n_requests, -1, dtype=np.int64)
-        self._load_ratio = np.zeros(n_requests)
+        self._worker_of = [-1] * n_requests
+        self._load_ratio = [0.0] * n_requests
         # (time, order of creation, worker, request); request is -1 for a boundary of the worker
         self._events: list[tuple[float, int, int, int]] = []
         self._n_events = 0
@@ -212,7 +212,7 @@ class _Run:
         workload = self._traffic.workload
         signatures = None if self._table.centroids is None else self._traffic.signatures
         decision = choose_worker(
-            None if signatures is None else signatures[workload.profile_of[request]],
+            None if signatures is None else signatures[self._traffic.requests.profile_of[request]],
             PoolView(worker_ids=self._table.worker_ids, in_flight=self._in_flight, n_routed=self._n_routed),
             self._table,
             self._rng,
@@ -222,8 +222,8 @@ class _Run:
         self._n_in_flight += 1
         self._n_routed += 1
         self._worker_of[request] = decision.index
-        mean = self._n_in_flight / len(self._workers)
-        self._load_ratio[request] = int(self._in_flight.max()) / mean
+        largest = max(*decision.in_flight, decision.in_flight[decision.index] + 1)
+        self._load_ratio[request] = largest * len(self._workers) / self._n_in_flight
         self._push(now_ms + self._transfer_ms[request], decision.index, request)
 
     def _handle(self, event: tuple[float, int, int, int]) -> None:
@@ -249,18 +249,19 @@ class _Run:
         """Turn the log into times by request."""
         workload, log = self._traffic.workload, self._log
         arrival_ms = workload.arrival_seconds * 1e3
+        first_token_ms, last_token_ms = np.array(log.first_token_ms), np.array(log.last_token_ms)
         later_tokens = (workload.output_tokens - 1).astype(np.float64)
         later_tokens[later_tokens == 0] = np.nan
         return SimulationResult(
             worker_ids=self._table.worker_ids,
             arrival_ms=arrival_ms,
-            finish_ms=log.last_token_ms,
-            ttft_ms=log.first_token_ms - arrival_ms,
-            tpot_ms=(log.last_token_ms - log.first_token_ms) / later_tokens,
-            worker_of=self._worker_of,
-            batch=log.batch_sum / workload.output_tokens,
-            active_experts=log.union_sum / workload.output_tokens,
-            load_ratio=self._load_ratio,
+            finish_ms=last_token_ms,
+            ttft_ms=first_token_ms - arrival_ms,
+            tpot_ms=(last_token_ms - first_token_ms) / later_tokens,
+            worker_of=np.array(self._worker_of, dtype=np.int64),
+            batch=np.array(log.batch_sum) / workload.output_tokens,
+            active_experts=np.array(log.union_sum) / workload.output_tokens,
+            load_ratio=np.array(self._load_ratio),
             in_flight_at_end=self._in_flight,
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eldr_runtime.array_types import Floats, Floats32, Ints
+from eldr_runtime.array_types import Floats32
 from eldr_runtime.latency_model import LatencyModel
 
 # joins and leaves after which the product of a worker's members is taken afresh
@@ -20,21 +20,21 @@ RECOMPUTE_EVERY = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestLog:
-    """What the workers write of each request; float64 arrays `(n_requests,)`, NaN until it is known.
+    """What the workers write of each request, NaN until it is known; lists, which cost less by item.
 
     `batch_sum` and `union_sum` hold the worker's running totals over steps at the join, and from the leave on
     the request's own totals.
     """
 
-    first_token_ms: Floats
-    last_token_ms: Floats
-    batch_sum: Floats
-    union_sum: Floats
+    first_token_ms: list[float]
+    last_token_ms: list[float]
+    batch_sum: list[float]
+    union_sum: list[float]
 
     @classmethod
     def empty(cls, n_requests: int) -> "RequestLog":
         """Make a log in which nothing is known."""
-        columns = [np.full(n_requests, np.nan) for _ in range(4)]
+        columns = [[math.nan] * n_requests for _ in range(4)]
         return cls(
             first_token_ms=columns[0],
             last_token_ms=columns[1],
@@ -49,14 +49,14 @@ class RequestTable:
 
     Attributes
     ----------
-    profile_of, prompt_tokens, output_tokens : int64 (n_requests,)
+    profile_of, prompt_tokens, output_tokens : one a request
     not_used : float32 (n_profiles, n_layers * n_experts), `1 - p`, above 0
     n_layers, n_experts : shape of the model
     """
 
-    profile_of: Ints
-    prompt_tokens: Ints
-    output_tokens: Ints
+    profile_of: list[int]
+    prompt_tokens: list[int]
+    output_tokens: list[int]
     not_used: Floats32
     n_layers: int
     n_experts: int
@@ -159,7 +159,7 @@ class DecodeWorker:
         while self._members and self._members[0][0] == self._step:
             request = heapq.heappop(self._members)[1]
             done.append(request)
-            self._kv_tokens -= int(table.prompt_tokens[request] + table.output_tokens[request])
+            self._kv_tokens -= table.prompt_tokens[request] + table.output_tokens[request]
             self._q /= table.not_used[table.profile_of[request]]
             log.last_token_ms[request] = now_ms
             log.batch_sum[request] = self._batch_total - log.batch_sum[request]
@@ -170,8 +170,8 @@ class DecodeWorker:
         joined, self._waiting = self._waiting, []
         log, table = self._log, self._table
         for request in joined:
-            heapq.heappush(self._members, (self._step + int(table.output_tokens[request]), request))
-            self._kv_tokens += int(table.prompt_tokens[request])
+            heapq.heappush(self._members, (self._step + table.output_tokens[request], request))
+            self._kv_tokens += table.prompt_tokens[request]
             self._q *= table.not_used[table.profile_of[request]]
             log.batch_sum[request] = self._batch_total
             log.union_sum[request] = self._union_total
@@ -183,7 +183,7 @@ class DecodeWorker:
         # a shrunken batch may have left zeros where a large one had underflowed
         if self._changes >= RECOMPUTE_EVERY or 2 * self.batch < self._peak_batch:
             self._changes, self._peak_batch = 0, self.batch
-            profiles = self._table.profile_of[[request for _, request in self._members]]
+            profiles = [self._table.profile_of[request] for _, request in self._members]
             np.prod(self._table.not_used[profiles], axis=0, dtype=np.float64, out=self._q)
         self.union = self._table.n_experts - float(self._q.sum()) / self._table.n_layers
 

@@ -16,9 +16,9 @@ MODEL = LatencyModel(t0_ms=5.0, per_expert_ms=1.0, per_request_ms=0.5, per_kv_to
 
 def table(p, prompt_tokens, output_tokens):
     return RequestTable(
-        profile_of=np.arange(len(p)),
-        prompt_tokens=np.array(prompt_tokens),
-        output_tokens=np.array(output_tokens),
+        profile_of=list(range(len(p))),
+        prompt_tokens=list(prompt_tokens),
+        output_tokens=list(output_tokens),
         not_used=np.maximum(1 - p, np.float32(1e-6)).reshape(len(p), -1),
         n_layers=p.shape[1],
         n_experts=p.shape[2],
