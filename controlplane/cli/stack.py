@@ -1,0 +1,214 @@
+"""The processes of `eldr up`, wired to each other."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from controlplane.cli.launch import Children, answers, free_port
+from controlplane.cli.run_folder import Keys, Run, RunFolder
+from controlplane.client import ControlPlaneClient
+from controlplane.domain.alerts import CreateApiKey, Role
+from controlplane.domain.fleets import CreateFleet
+from controlplane.services.manage_keys import bootstrap_admin_key, make_key
+from controlplane.services.record_change import Change
+from controlplane.storage.database import Database
+from controlplane.storage.schema import migrate
+from eldr_runtime.cli.console import say
+from eldr_runtime.errors import UnreadableFile
+from eldr_runtime.model_shape import ModelShape
+
+FLEET = "demo"
+ACTOR = "eldr up"
+START_TIMEOUT_SECONDS = 90.0
+# The generated traffic: the shape of Qwen3-30B-A3B, the preset that its step times come from.
+SHAPE = ModelShape(model="generated-48x128-top8", n_layers=48, n_experts=128, top_k=8)
+PRESET = "qwen3-30b-a3b-mi300x"
+WORKLOAD = "balanced"
+PROMPT_TOKENS = 150
+OUTPUT_TOKENS = 192
+RATE_PER_SECOND = 45.0
+STREAM_INTERVAL_TOKENS = 4
+# A demo of minutes needs in seconds what a production fleet does in minutes.
+DEMO_ENVIRONMENT = {
+    "ELDR_DRIFT_CHECK_SECONDS": "5",
+    "ELDR_DRIFT_WINDOW_SECONDS": "30",
+    "ELDR_REFIT_COOLDOWN_SECONDS": "60",
+    "ELDR_REFIT_MINIMUM_SAMPLES": "600",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackSettings:
+    """What `eldr up` starts; a port of 0 takes a free one."""
+
+    folder: RunFolder
+    n_prefill: int = 2
+    n_decode: int = 8
+    has_load: bool = False
+    has_dashboard: bool = True
+    control_plane_port: int = 8790
+    router_port: int = 8780
+    dashboard_port: int = 8501
+    seed: int = 1
+
+
+class Stack:
+    """A running stack."""
+
+    def __init__(self, settings: StackSettings, keys: Keys) -> None:
+        self.settings = settings
+        self.keys = keys
+        self.children = Children()
+        self.ports = {
+            "controlplane": settings.control_plane_port or free_port(),
+            "router": settings.router_port or free_port(),
+            "dashboard": settings.dashboard_port or free_port(),
+            "fleet": free_port(),
+            "load": free_port(),
+        }
+
+    def url(self, name: str) -> str:
+        """Return the address of one process."""
+        return f"http://127.0.0.1:{self.ports[name]}"
+
+    def client(self, secret: str) -> ControlPlaneClient:
+        """Return a client of the control plane with this key."""
+        return ControlPlaneClient(self.url("controlplane"), secret, FLEET)
+
+    def run(self) -> Run:
+        """Return where everything listens."""
+        has_load, has_dashboard = self.settings.has_load, self.settings.has_dashboard
+        return Run(
+            fleet=FLEET,
+            control_plane_url=self.url("controlplane"),
+            router_url=self.url("router"),
+            dashboard_url=self.url("dashboard") if has_dashboard else None,
+            fleet_control_url=self.url("fleet"),
+            load_control_url=self.url("load") if has_load else None,
+            pids=self.children.pids(),
+        )
+
+    def start_control_plane(self) -> None:
+        """Start the control plane and wait until it is ready; make the fleet on the first start."""
+        environment = {
+            "ELDR_DATABASE_URL": self.settings.folder.database_url,
+            "ELDR_PORT": str(self.ports["controlplane"]),
+            "ELDR_LOG_LEVEL": "warning",
+            **DEMO_ENVIRONMENT,
+        }
+        self._start("controlplane", ["controlplane"], environment, ready="/readyz")
+        with self.client(self.keys.admin) as client:
+            if FLEET not in {fleet.name for fleet in client.fleets()}:
+                client.create_fleet(_demo_fleet())
+
+    def start_router(self) -> None:
+        """Start the router; it is ready once the fleet's workers are."""
+        port, data = str(self.ports["router"]), str(self.settings.folder.router_data)
+        arguments = ["router", "--fleet", FLEET, "--port", port, "--data", data, "--router-id", "router-1"]
+        arguments += ["--control-plane", self.url("controlplane")]
+        self._start("router", arguments, {"ELDR_API_KEY": self.keys.service}, ready="/livez")
+
+    def start_fleet(self) -> None:
+        """Start the simulated workers and wait until a request could go through both legs."""
+        arguments = ["fleet", *_pool(self.settings), "--prefill", str(self.settings.n_prefill)]
+        arguments += ["--decode", str(self.settings.n_decode), "--preset", PRESET]
+        arguments += ["--stream-interval", str(STREAM_INTERVAL_TOKENS), "--fleet", FLEET]
+        arguments += ["--control-port", str(self.ports["fleet"]), "--control-plane", self.url("controlplane")]
+        self._start("fleet", arguments, {"ELDR_API_KEY": self.keys.service}, ready="/simulated/status")
+        self._wait("the router", f"{self.url('router')}/readyz")
+
+    def start_load(self) -> None:
+        """Start the load generator."""
+        arguments = ["load", *_pool(self.settings), "--router", self.url("router")]
+        arguments += ["--rate", str(RATE_PER_SECOND), "--output-tokens", str(OUTPUT_TOKENS)]
+        arguments += ["--control-port", str(self.ports["load"]), "--json"]
+        self._start("load", arguments, {}, ready="/status")
+
+    def start_dashboard(self) -> None:
+        """Start the dashboard, signed in with the operator's key."""
+        arguments = ["dashboard", "--control-plane", self.url("controlplane"), "--fleet", FLEET]
+        arguments += ["--port", str(self.ports["dashboard"])]
+        environment = {"ELDR_DASHBOARD_API_KEY": self.keys.operator}
+        self._start("dashboard", arguments, environment, ready="/_stcore/health")
+
+    def _start(self, name: str, arguments: list[str], environment: dict[str, str], *, ready: str) -> None:
+        log_file = self.settings.folder.log_file(name)
+        self.children.start(name, arguments, log_file=log_file, environment=environment)
+        self._wait(f"starting {name}", f"{self.url(name)}{ready}")
+
+    def _wait(self, what: str, url: str) -> None:
+        self.children.wait_for(what, lambda: answers(url), START_TIMEOUT_SECONDS)
+
+
+@contextmanager
+def running_stack(settings: StackSettings) -> Iterator[Stack]:
+    """Start everything, yield, and end everything."""
+    settings.folder.make()
+    stack = Stack(settings, prepare_database(settings.folder))
+    try:
+        stack.start_control_plane()
+        stack.start_router()
+        stack.start_fleet()
+        if settings.has_load:
+            stack.start_load()
+        if settings.has_dashboard:
+            stack.start_dashboard()
+        settings.folder.write_run(stack.run())
+        yield stack
+    finally:
+        stack.children.stop()
+        settings.folder.remove_run()
+
+
+def prepare_database(folder: RunFolder) -> Keys:
+    """Bring the schema up to date; on the first start make an admin, an operator and a service key."""
+    database = Database(folder.database_url)
+    try:
+        migrate(database)
+        made = bootstrap_admin_key(database, datetime.now(UTC))
+        if made is None:
+            return _stored_keys(folder)
+        with database.write() as session:
+            change = Change(session=session, actor=ACTOR, request_id="first-start", now=datetime.now(UTC))
+            keys = Keys(
+                admin=made.secret,
+                operator=_make_key(change, "operator", Role.OPERATOR),
+                service=_make_key(change, "routers-and-workers", Role.SERVICE),
+            )
+        folder.write_keys(keys)
+        say(f"admin key, shown this once: {keys.admin}")
+        return keys
+    finally:
+        database.close()
+
+
+def _stored_keys(folder: RunFolder) -> Keys:
+    stored = folder.read_keys()
+    if stored is None:
+        raise UnreadableFile(
+            f"{folder.path}/keys.json is missing: the database has keys, and only their hashes are in it"
+        )
+    return stored
+
+
+def _make_key(change: Change, name: str, role: Role) -> str:
+    return make_key(change, CreateApiKey(name=name, role=role, reason="first start of eldr up")).secret
+
+
+def _demo_fleet() -> CreateFleet:
+    return CreateFleet(
+        name=FLEET,
+        shape=SHAPE,
+        gpu="MI300X, simulated",
+        decode_profile_share=1.0,
+        signature_sample_share=1.0,
+        metrics_window_seconds=2.0,
+        is_simulated=True,
+        reason="first start of eldr up",
+    )
+
+
+def _pool(settings: StackSettings) -> list[str]:
+    prompt = ["--prompt-tokens", str(PROMPT_TOKENS)]
+    return ["--workload", WORKLOAD, *prompt, "--seed", str(settings.seed)]
