@@ -23,6 +23,16 @@ from eldr_runtime.signature import SignatureTransform, TransformName, fit_signat
 from eldr_runtime.signature_projection import project
 from eldr_runtime.signature_quality import RhoEstimate, estimate_rho, rho, sample_pairs
 
+__all__ = [
+    "CalibrationReport",
+    "CalibrationResult",
+    "CalibrationSettings",
+    "CalibrationStage",
+    "TransformRho",
+    "calibrate",
+    "fit_version",
+]
+
 MAX_SELECTION_REQUESTS = 8_000
 MAX_SILHOUETTE_REQUESTS = 2_000
 CURVE = "rho_by_layer_count"

@@ -1,0 +1,162 @@
+"""What an assessment of a trace found, in values and in words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from eldr_runtime.held_out_union import ClusterChange, HeldOutUnion
+from eldr_runtime.latency_model import LatencyPreset
+
+CATEGORY_BATCH_SIZE = 16
+
+
+class Verdict(StrEnum):
+    """What the report comes to."""
+
+    WORTH_IT = "worth_it"
+    NOTHING_TO_GAIN = "nothing_to_gain"
+    INCONCLUSIVE = "inconclusive"
+
+
+class CategoryFinding(StrEnum):
+    """What batches of a single category come to."""
+
+    GAINS = "gains"
+    GAINS_NOTHING = "gains_nothing"
+    UNCERTAIN = "uncertain"
+    TOO_SMALL = "too_small"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CategoryGain:
+    """Union of a batch of one category against a mixed batch, %.
+
+    The interval, 95 %, is from halves of the category; None with fewer requests than two batches. A category
+    with fewer requests than a batch is too small for any figure.
+    """
+
+    category: str
+    n_requests: int
+    percent: float | None
+    interval: tuple[float, float] | None
+    finding: CategoryFinding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OracleChange:
+    """Union change of the best static grouping found on the true decode use, in percent; a heuristic bar."""
+
+    batch_size: int
+    percent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedTpot:
+    """Decode step time, mixed and by nearest centroid; the interval is that of the union alone."""
+
+    batch_size: int
+    mixed_experts: float
+    mixed_ms: float
+    clustered_ms: float
+    percent: float
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadinessReport:
+    """Whether routing by expert locality is worth it on the traffic of a trace.
+
+    Attributes
+    ----------
+    verdict, decided_at_batch_size
+        The verdict, and the batch size whose interval it rests on; None if none could be judged.
+    gain
+        Held-out union change by batch size; sizes that the clusters cannot fill are missing.
+    clusters
+        Clusters of the first split at the deciding batch size.
+    categories
+        By label, most gain first, then those too small; empty without labels.
+    oracle
+        By batch size, of one grouping found for batches of 16.
+    predicted_tpot
+        By batch size, for the preset; empty without one.
+    preset_name, preset_source, preset_uncertainty_percent
+        Where the prediction comes from.
+    sentences
+        The findings in words.
+    """
+
+    verdict: Verdict
+    decided_at_batch_size: int | None
+    least_gain_percent: float
+    n_requests: int
+    n_left_out: int
+    n_clusters: int
+    gain: tuple[HeldOutUnion, ...]
+    clusters: tuple[ClusterChange, ...]
+    category_batch_size: int
+    categories: tuple[CategoryGain, ...]
+    oracle: tuple[OracleChange, ...]
+    predicted_tpot: tuple[PredictedTpot, ...]
+    preset_name: str | None
+    preset_source: str | None
+    preset_uncertainty_percent: float | None
+    signature_note: str | None
+    sentences: tuple[str, ...]
+
+
+def describe(
+    verdict: Verdict,
+    deciding: HeldOutUnion | None,
+    categories: Sequence[CategoryGain],
+    oracle: Sequence[OracleChange],
+    tpot: Sequence[PredictedTpot],
+    preset: LatencyPreset | None,
+    least_gain_percent: float,
+) -> tuple[str, ...]:
+    """Put the findings in words."""
+    if deciding is None:
+        return ("No batch size could be judged: too few requests are in clusters that hold a batch.",)
+    size = deciding.batch_size
+    sentences = [_verdict_sentence(verdict, deciding, least_gain_percent)]
+    sentences += [
+        f"The best static grouping found with the true decode use (a heuristic) gives {o.percent:+.1f} %."
+        for o in oracle
+        if o.batch_size == size
+    ]
+    sentences += _category_sentences(categories)
+    sentences += [
+        f"Predicted change of time per output token at batch {size} on {preset.name}: {t.percent:+.1f} %"
+        f" ({t.interval[0]:+.1f} to {t.interval[1]:+.1f} %); {preset.source}."
+        for t in tpot
+        if preset is not None and t.batch_size == size
+    ]
+    return tuple(sentences)
+
+
+def _verdict_sentence(verdict: Verdict, deciding: HeldOutUnion, least_gain_percent: float) -> str:
+    low, high = deciding.interval
+    measured = (
+        f"requests of one cluster load {deciding.mean_percent:+.1f} % experts at batch {deciding.batch_size}"
+        f" against mixed ones (95 % interval {low:+.1f} to {high:+.1f} %, {len(deciding.seeds)} splits)"
+    )
+    matters = f"the {least_gain_percent:g} % that matters"
+    meaning = {
+        Verdict.WORTH_IT: f"Worth it: {measured}, all of it beyond {matters}.",
+        Verdict.NOTHING_TO_GAIN: f"Nothing to gain: {measured}, short of {matters}.",
+        Verdict.INCONCLUSIVE: f"Inconclusive: {measured}, on both sides of {matters}. More requests help.",
+    }
+    return meaning[verdict]
+
+
+def _category_sentences(categories: Sequence[CategoryGain]) -> list[str]:
+    found = {finding: [c.category for c in categories if c.finding is finding] for finding in CategoryFinding}
+    sentences = []
+    if nothing := found[CategoryFinding.GAINS_NOTHING]:
+        sentences.append(f"Batches of one of these categories gain nothing: {', '.join(nothing)}.")
+    if small := found[CategoryFinding.TOO_SMALL]:
+        sentences.append(
+            f"Too small for a figure, with fewer than {CATEGORY_BATCH_SIZE} requests: {len(small)} of"
+            f" {len(categories)} categories."
+        )
+    return sentences
