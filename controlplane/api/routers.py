@@ -1,9 +1,8 @@
 """`/v1/fleets/{fleet}/routers` and the routing config they poll."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi import APIRouter, Header, Response
 
 from controlplane.api.answers import etag, is_unchanged
 from controlplane.api.security import ReaderCall, ServiceCall, ViewerCall
@@ -13,22 +12,9 @@ from controlplane.services.acknowledge_config import acknowledge_config
 from controlplane.services.build_routing_config import build_routing_config, current_generation
 from controlplane.services.show_routers import show_routers
 from eldr_runtime.heartbeats import RouterHeartbeat
-from eldr_runtime.json_values import from_json_value, parse_json
 from eldr_runtime.routing_config import RoutingConfig
 
 router = APIRouter(prefix="/v1/fleets/{fleet}", tags=["routers"])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouterAddress:
-    """Where workers reach a router, which it may tell beside its heartbeat."""
-
-    url: str | None = None
-
-
-async def router_address(request: Request) -> RouterAddress:
-    """Read the router's `url` out of the same body as its heartbeat."""
-    return from_json_value(RouterAddress, parse_json(await request.body()))
 
 
 @router.get("/routers")
@@ -40,15 +26,10 @@ def list_routers(fleet: str, call: ViewerCall) -> Page[RouterStatus]:
 
 
 @router.post("/routers/heartbeat", status_code=204)
-def take_heartbeat(
-    fleet: str,
-    heartbeat: RouterHeartbeat,
-    call: ServiceCall,
-    address: Annotated[RouterAddress, Depends(router_address)],
-) -> None:
+def take_heartbeat(fleet: str, heartbeat: RouterHeartbeat, call: ServiceCall) -> None:
     """Take a router's acknowledgement of the generation it runs."""
     with call.change() as change:
-        acknowledge_config(change.session, fleet, heartbeat, address.url, call.state.settings, call.now)
+        acknowledge_config(change.session, fleet, heartbeat, call.state.settings, call.now)
 
 
 @router.get("/routing-config", response_model=RoutingConfig, responses={304: {"description": "Unchanged"}})

@@ -14,12 +14,11 @@ def acknowledge_config(
     session: WriteSession,
     fleet: str,
     heartbeat: RouterHeartbeat,
-    url: str | None,
     settings: Settings,
     now: datetime,
 ) -> None:
     """Store a router's heartbeat; its URL is where workers will send decode profiles."""
     get_fleet(session, fleet)
-    if url is not None:
-        check_host_is_allowed(url, settings)
-    routers.keep_heartbeat(session, fleet, heartbeat, url, now)
+    if heartbeat.url is not None:
+        check_host_is_allowed(heartbeat.url, settings)
+    routers.keep_heartbeat(session, fleet, heartbeat, now)

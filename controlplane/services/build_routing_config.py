@@ -128,5 +128,9 @@ def _workers(session: ReadSession, fleet: str) -> tuple[WorkerEntry, ...]:
 
 def _limits(row: FleetRow) -> RouterLimits:
     return RouterLimits(
-        event_sample_share=row.signature_sample_share, decode_profile_share=row.decode_profile_share
+        # Every request whose counts or profile are wanted needs its event.
+        event_sample_share=max(row.signature_sample_share, row.decode_profile_share),
+        signature_sample_share=row.signature_sample_share,
+        decode_profile_share=row.decode_profile_share,
+        metrics_window_seconds=row.metrics_window_seconds,
     )

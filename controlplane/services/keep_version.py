@@ -29,10 +29,16 @@ def keep_version(
     *,
     reason: str,
     calibration_run_id: str | None = None,
+    held_out_percent: float | None = None,
+    rho: float | None = None,
     comparisons: tuple[GateComparison, ...] = (),
     state: VersionState = VersionState.CANDIDATE,
 ) -> Version:
-    """Store a version under the fleet's next number; `state` may be REJECTED for one that failed its gate."""
+    """Store a version under the fleet's next number.
+
+    `held_out_percent` and `rho` are of its calibration's report; `state` may be REJECTED for one that failed
+    its gate.
+    """
     fleet_row = lock_fleet(change.session, fleet)
     if version.shape != shape_of(fleet_row):
         raise ModelMismatch(
@@ -42,6 +48,7 @@ def keep_version(
     if same is not None:
         raise Conflict(f"version {same.number} of fleet {fleet!r} has the same content, {same.content_hash}")
     row = _to_row(change, fleet, version, calibration_run_id, state)
+    row.held_out_percent, row.rho = held_out_percent, rho
     row.number = versions.next_number(change.session, fleet)
     versions.write_gate(row, comparisons)
     versions.add_version(change.session, row, to_bytes(version), change.now)
@@ -135,8 +142,6 @@ def _to_row(
         n_centroids=version.n_centroids,
         n_layers_kept=int(version.transform.layer_mask.sum()),
         n_requests=version.n_requests,
-        held_out_percent=metrics.get("held_out_percent"),
-        rho=metrics.get("rho"),
         metrics=metrics,
         calibration_run_id=run_id,
         created_at=change.now,

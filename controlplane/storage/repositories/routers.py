@@ -9,15 +9,13 @@ from controlplane.storage.models.fleets import RouterRow
 from eldr_runtime.heartbeats import RouterHeartbeat
 
 
-def keep_heartbeat(
-    session: WriteSession, fleet: str, heartbeat: RouterHeartbeat, url: str | None, now: datetime
-) -> None:
+def keep_heartbeat(session: WriteSession, fleet: str, heartbeat: RouterHeartbeat, now: datetime) -> None:
     """Store the last heartbeat of a router."""
     session.merge(
         RouterRow(
             fleet=fleet,
             router_id=heartbeat.router_id,
-            url=url,
+            url=heartbeat.url,
             generation_applied=heartbeat.generation_applied or None,
             config_source=heartbeat.config_source,
             in_flight=dict(heartbeat.in_flight),

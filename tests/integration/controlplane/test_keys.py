@@ -7,37 +7,40 @@ from controlplane.services.manage_keys import bootstrap_admin_key
 PROBLEM = "application/problem+json"
 
 
-def get(control_plane, token: str | None, path: str = "/v1/fleets") -> httpx.Response:
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    return httpx.get(control_plane.url + path, headers=headers)
+@pytest.fixture
+def get(anonymous: httpx.Client):
+    def send(token: str | None, path: str = "/v1/fleets") -> httpx.Response:
+        return anonymous.get(path, headers={} if token is None else {"Authorization": f"Bearer {token}"})
+
+    return send
 
 
 @pytest.mark.parametrize("token", [None, "nonsense", "eldr_0_0", "eldr_" + "0" * 32 + "_" + "0" * 64])
-def test_without_a_known_key_the_answer_is_401(control_plane, token: str | None) -> None:
-    answer = get(control_plane, token)
+def test_without_a_known_key_the_answer_is_401(get, token: str | None) -> None:
+    answer = get(token)
     assert answer.status_code == 401
     assert answer.headers["content-type"] == PROBLEM
     assert answer.headers["www-authenticate"] == "Bearer"
     assert answer.json()["request_id"] == answer.headers["x-request-id"]
 
 
-def test_a_key_works_until_it_expires(control_plane, admin: httpx.Client) -> None:
+def test_a_key_works_until_it_expires(get, control_plane, admin: httpx.Client) -> None:
     command = {"name": "short", "role": "viewer", "reason": "an hour of reading", "expires_in_seconds": 3600}
     made = admin.post("/v1/keys", json=command)
     assert made.status_code == 201
     token = made.json()["secret"]
-    assert get(control_plane, token).status_code == 200
+    assert get(token).status_code == 200
     control_plane.clock.advance(3600)
-    late = get(control_plane, token)
+    late = get(token)
     assert late.status_code == 401
     assert "expired at" in late.json()["detail"]
 
 
-def test_a_revoked_key_is_refused_and_says_so(control_plane, admin: httpx.Client) -> None:
+def test_a_revoked_key_is_refused_and_says_so(get, admin: httpx.Client) -> None:
     made = admin.post("/v1/keys", json={"name": "k", "role": "viewer", "reason": "r"}).json()
     revoked = admin.post(f"/v1/keys/{made['key']['id']}/revoke", json={"reason": "leaked"})
     assert revoked.json()["revoked_at"] is not None
-    refused = get(control_plane, made["secret"])
+    refused = get(made["secret"])
     assert (refused.status_code, "revoked" in refused.json()["detail"]) == (401, True)
 
 
@@ -74,12 +77,12 @@ def test_the_last_admin_key_stays(control_plane, admin: httpx.Client) -> None:
     assert admin.get("/v1/keys").status_code == 200
 
 
-def test_first_start_makes_one_admin_key(control_plane) -> None:
+def test_first_start_makes_one_admin_key(get, control_plane) -> None:
     made = bootstrap_admin_key(control_plane.database, control_plane.clock())
     assert made is not None
     assert made.key.role is Role.ADMIN
     assert bootstrap_admin_key(control_plane.database, control_plane.clock()) is None
-    assert get(control_plane, made.secret, "/v1/keys").status_code == 200
+    assert get(made.secret, "/v1/keys").status_code == 200
 
 
 def test_use_is_noted_once_a_minute(control_plane, admin: httpx.Client) -> None:
