@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ from eldr_runtime.simulated_fleet.decode_worker import DecodeSettings
 from eldr_runtime.simulated_fleet.fleet import FleetSettings
 from eldr_runtime.simulated_fleet.fleet_process import FleetProcessSettings, FleetStarted, run_fleet
 from eldr_runtime.simulated_fleet.pool_source import PoolSource
+from eldr_runtime.simulated_fleet.profile_pool import ProfilePool
 from eldr_runtime.simulated_fleet.registration import ControlPlaneAddress
 
 
@@ -161,10 +163,13 @@ def fleet_command(
         duration_seconds=duration_seconds,
         drain_seconds=drain_seconds,
     )
+    _run(settings, pool, _print_json if as_json else _print_table)
+
+
+def _run(settings: FleetProcessSettings, pool: ProfilePool, show: Callable[[FleetStarted], None]) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    show = _print_json if as_json else _print_table
     if not asyncio.run(run_fleet(settings, pool, on_started=show, write_file=write_atomically)):
-        say(f"requests were still in flight after {drain_seconds:g} s and were cut")
+        say(f"requests were still in flight after {settings.drain_seconds:g} s and were cut")
 
 
 def _address(url: str | None, fleet: str, api_key: str | None) -> ControlPlaneAddress | None:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import click
 
+from eldr_runtime.cli.console import seed_option
 from eldr_runtime.simulated_fleet.pool_source import PoolSource
 from eldr_runtime.simulation.workload import MixName
 
@@ -41,9 +42,7 @@ def pool_options(command: Callable[..., R]) -> Callable[..., R]:
         show_default=True,
         help="Words a prompt; generated profiles are of this length.",
     )
-    @click.option(
-        "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of every random draw."
-    )
+    @seed_option
     @functools.wraps(command)
     def with_source(
         *,

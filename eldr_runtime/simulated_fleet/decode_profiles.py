@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ from eldr_runtime.simulated_fleet.profile_pool import ProfilePool
 
 WIRE_VERSION = 1
 BATCH_SECONDS = 0.2
-# at most 50 a second a fleet; the queue takes what bursts bring
-MAX_BATCH = 10
+PER_SECOND = 50.0  # the most a fleet sends; the queue takes what bursts bring
+MAX_BATCH = 50
 MAX_QUEUED = 500
 PUSH_TIMEOUT_SECONDS = 2.0
 
@@ -66,11 +67,17 @@ class DecodeProfilePush:
         """Push batches until cancelled."""
         timeout = aiohttp.ClientTimeout(total=PUSH_TIMEOUT_SECONDS)
         async with aiohttp.ClientSession(timeout=timeout) as session:
+            allowance = 0.0
+            counted_at_seconds = time.monotonic()
             while True:
                 await asyncio.sleep(BATCH_SECONDS)
-                batch = [self._queue.popleft() for _ in range(min(MAX_BATCH, len(self._queue)))]
-                if batch:
-                    await self._push(session, batch)
+                now_seconds = time.monotonic()
+                allowance = min(MAX_BATCH, allowance + PER_SECOND * (now_seconds - counted_at_seconds))
+                counted_at_seconds = now_seconds
+                n_batch = min(int(allowance), len(self._queue))
+                allowance -= n_batch
+                if n_batch:
+                    await self._push(session, [self._queue.popleft() for _ in range(n_batch)])
 
     async def _push(self, session: aiohttp.ClientSession, batch: Sequence[FinishedRequest]) -> None:
         profiles = []

@@ -79,7 +79,7 @@ async def run_fleet(
 
 def workers_document(entries: tuple[WorkerEntry, ...]) -> bytes:
     """Return the worker list as a JSON file for a router without a control plane."""
-    return json.dumps({"workers": to_json_value(entries)}, indent=2).encode() + b"\n"
+    return json.dumps(to_json_value(entries), indent=2).encode() + b"\n"
 
 
 @asynccontextmanager
@@ -89,8 +89,10 @@ async def _membership(settings: FleetProcessSettings, push: DecodeProfilePush) -
         return
 
     def on_lease(lease: LeaseAnswer) -> None:
-        urls = lease.decode_profile_urls or settings.decode_profile_urls
-        push.aim(urls, lease.decode_profile_share)
+        if lease.decode_profile_urls:
+            push.aim(lease.decode_profile_urls, lease.decode_profile_share)
+        else:
+            push.aim(settings.decode_profile_urls, settings.decode_profile_share)
 
     async with aiohttp.ClientSession() as session:
         yield ControlPlaneMembership(

@@ -16,6 +16,7 @@ from eldr_runtime.simulated_fleet.traffic_mix import FEWEST_PROMPT_TOKENS, Traff
 
 CONNECT_SECONDS = 10.0
 BETWEEN_CHUNKS_SECONDS = 60.0
+KEEP_ALIVE_SECONDS = 2.0  # below any server's, so that no request meets a connection that is being closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ class LoadGenerator:
 
     async def run(self) -> None:
         """Send the load; return when every request has ended or the drain time is over."""
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=15.0)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS)
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_SECONDS, sock_read=BETWEEN_CHUNKS_SECONDS
         )

@@ -49,7 +49,7 @@ def test_fleet_finishes_its_requests_on_sigterm(tmp_path: Path) -> None:
             "fleet", *POOL, "--prefill", "1", "--decode", "1", "--workers-file", str(workers_file), "--json"
         )
         started = await first_document(fleet)
-        assert json.loads(workers_file.read_text())["workers"] == started["workers"]
+        assert json.loads(workers_file.read_text()) == started["workers"]
         workers = {worker["id"]: worker["url"] for worker in started["workers"]}
         async with aiohttp.ClientSession() as session:
             running = asyncio.create_task(stream(session, workers, 60))
