@@ -7,11 +7,14 @@ from fastapi import FastAPI
 
 from controlplane.api import (
     audit,
+    decisions,
     fleets,
     health,
     keys,
+    metrics,
     routers,
     routing_settings,
+    telemetry,
     trace_packs,
     versions,
     workers,
@@ -31,6 +34,9 @@ ROUTERS = (
     versions.router,
     routing_settings.router,
     trace_packs.router,
+    telemetry.router,
+    metrics.router,
+    decisions.router,
     keys.router,
     audit.router,
 )
@@ -38,7 +44,7 @@ ROUTERS = (
 
 def create_app(settings: Settings) -> FastAPI:
     """Build the application. Its lifespan opens the database and refuses a schema that is not migrated."""
-    metrics = RequestMetrics()
+    request_metrics = RequestMetrics()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[LifespanState]:
@@ -58,9 +64,9 @@ def create_app(settings: Settings) -> FastAPI:
         responses={"default": {"model": Problem, "description": "Refused, with the reason (RFC 9457)"}},
     )
     install_problems(app)
-    app.include_router(health.build_health_routes(metrics))
+    app.include_router(health.build_health_routes(request_metrics))
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(MessageLimit, limit_bytes=settings.message_limit_bytes)
-    app.add_middleware(RequestLog, metrics=metrics)
+    app.add_middleware(RequestLog, metrics=request_metrics)
     return app

@@ -104,11 +104,11 @@ class ExperimentState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """Change of one metric, treatment against control, in percent with a 95 % interval."""
+    """Change of one metric, treatment against control, in percent with a 95 % interval of two ends."""
 
     metric: str
     mean_percent: float | None
-    interval_percent: tuple[float, float] | None
+    interval_percent: tuple[float, ...] | None
     p_value: float | None
     n_pairs: int
     verdict: str
@@ -173,3 +173,13 @@ class StopExperiment:
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryReceipt:
+    """What became of a batch: `out_of_time` counts what came over ten minutes late, or from the future."""
+
+    accepted_events: int
+    accepted_blobs: int
+    duplicates: int
+    out_of_time: int
