@@ -83,7 +83,6 @@ from eldr_runtime.simulated_fleet.traffic_mix import TrafficMix, topic_shares_of
     help="Port of POST /mix and GET /status; 0 takes a free one.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address the control port listens on.")
-@click.option("--model", help="Model to ask for; without it, the pool's.")
 @json_option
 def load_command(
     source: PoolSource,
@@ -98,7 +97,6 @@ def load_command(
     max_in_flight: int,
     control_port: int,
     host: str,
-    model: str | None,
     as_json: bool,
 ) -> None:
     """Send streamed completions to a router at a fixed mean rate, and say how they fared.
@@ -108,7 +106,7 @@ def load_command(
     pool = source.open()
     settings = LoadSettings(
         router_url=router_url.rstrip("/"),
-        model=model or pool.shape.model,
+        model=pool.shape.model,
         rate_per_second=rate,
         prompt_tokens=source.prompt_tokens,
         output_tokens=output_tokens,

@@ -13,36 +13,40 @@ from eldr_runtime.simulation.workload import MixName
 
 R = TypeVar("R")
 
-
-def pool_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options, and give them to the command as its argument `source`, a `PoolSource`."""
-
-    @click.option(
+_OPTIONS = (
+    click.option(
         "--pack",
         type=click.Path(exists=True, path_type=Path),
         help="Trace pack whose requests are the profiles; it needs decode counts.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--workload",
         type=click.Choice([mix.value for mix in MixName]),
         help="Generate the profiles instead of reading a pack; equal in every process with equal options.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--profiles",
         "n_profiles",
         type=click.IntRange(1, 100_000),
         default=600,
         show_default=True,
         help="Profiles to generate.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--prompt-tokens",
         type=click.IntRange(4, 30_000),
         default=150,
         show_default=True,
         help="Words a prompt; generated profiles are of this length.",
-    )
-    @seed_option
+    ),
+    click.option("--model", help="Name of the model, served and in counts; without it, the pack's own."),
+    seed_option,
+)
+
+
+def pool_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the options, and give them to the command as its argument `source`, a `PoolSource`."""
+
     @functools.wraps(command)
     def with_source(
         *,
@@ -50,6 +54,7 @@ def pool_options(command: Callable[..., R]) -> Callable[..., R]:
         workload: str | None,
         n_profiles: int,
         prompt_tokens: int,
+        model: str | None,
         seed: int,
         **rest: object,
     ) -> R:
@@ -59,7 +64,10 @@ def pool_options(command: Callable[..., R]) -> Callable[..., R]:
             n_profiles=n_profiles,
             prompt_tokens=prompt_tokens,
             seed=seed,
+            model=model,
         )
         return command(source=source, **rest)
 
+    for option in reversed(_OPTIONS):
+        with_source = option(with_source)
     return with_source

@@ -1,7 +1,7 @@
 """Which experts a prompt's request uses: the pool of profiles that the fleet and the load generator share."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,10 @@ class ProfilePool:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def renamed(self, model: str) -> "ProfilePool":
+        """Return the pool under another model name."""
+        return replace(self, shape=replace(self.shape, model=model))
 
     def find(self, request: GenerationRequest) -> int:
         """Return the profile the prompt names as `profile <index>`, else one by a hash of the prompt."""

@@ -37,6 +37,14 @@ def test_pool_of_a_pack_file(tmp_path: Path) -> None:
     assert source(None, path).topic_shares("topic-07") is None
 
 
+def test_model_can_be_renamed_and_is_else_named_as_generated_packs_are() -> None:
+    assert source().open().shape.model == "generated-48x128"
+    named = PoolSource(
+        pack=None, workload=MixName.BALANCED, n_profiles=24, prompt_tokens=20, seed=5, model="mine"
+    )
+    assert named.open().shape.model == "mine"
+
+
 def test_shares_are_the_workloads_without_the_unseen_topic() -> None:
     shares = source(MixName.SKEWED).topic_shares("topic-07")
     assert shares is not None
