@@ -5,40 +5,31 @@ from collections.abc import Sequence
 
 import click
 
-from eldr_runtime.cli.assess import assess_command
-from eldr_runtime.cli.bench import bench_group
-from eldr_runtime.cli.calibrate import calibrate_command
-from eldr_runtime.cli.fleet import fleet_command
-from eldr_runtime.cli.latency import latency_group
-from eldr_runtime.cli.load import load_command
-from eldr_runtime.cli.router import router_command
-from eldr_runtime.cli.simulate import simulate_command
-from eldr_runtime.cli.traces import traces_group
+from eldr_runtime.cli.lazy_group import LazyGroup
 from eldr_runtime.errors import EldrError
 
 EXIT_REFUSED = 2
 EXIT_INTERRUPTED = 130
+HELP = "Route mixture-of-experts decodes to the workers whose requests use the same experts."
+PLACES = {
+    name: f"eldr_runtime.cli.{module}"
+    for name, module in {
+        "assess": "assess:assess_command",
+        "bench": "bench:bench_group",
+        "calibrate": "calibrate:calibrate_command",
+        "demo": "demo:demo_command",
+        "fleet": "fleet:fleet_command",
+        "latency": "latency:latency_group",
+        "load": "load:load_command",
+        "router": "router:router_command",
+        "simulate": "simulate:simulate_command",
+        "traces": "traces:traces_group",
+    }.items()
+}
 REFUSED: tuple[type[Exception], ...] = (EldrError, OSError)
 
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="eldr")
-def cli() -> None:
-    """Route mixture-of-experts decodes to the workers whose requests use the same experts."""
-
-
-for command in (
-    traces_group,
-    assess_command,
-    calibrate_command,
-    simulate_command,
-    latency_group,
-    bench_group,
-    fleet_command,
-    load_command,
-    router_command,
-):
-    cli.add_command(command)
+cli = LazyGroup(places=PLACES, help=HELP)
+click.version_option(package_name="eldr")(cli)
 
 
 def run(

@@ -26,7 +26,9 @@ def _sections(command: click.Command, name: str, parent: click.Context | None) -
     context = click.Context(command, info_name=name, parent=parent)
     if isinstance(command, click.Group):
         for child_name in command.list_commands(context):
-            yield from _sections(command.commands[child_name], child_name, context)
+            child = command.get_command(context, child_name)
+            assert child is not None, child_name
+            yield from _sections(child, child_name, context)
     else:
         yield f"\n## {context.command_path}\n\n{_sentences(command)}\n\n"
         yield f"`{' '.join([context.command_path, *command.collect_usage_pieces(context)])}`\n\n"
