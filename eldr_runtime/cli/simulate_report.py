@@ -50,6 +50,7 @@ class Simulated:
             "n_measured": list(comparison.n_measured),
             "baseline": comparison.baseline.value,
             "interval_method": comparison.interval_method,
+            "confidence": comparison.confidence,
             "policies": [_row_to_json(row) for row in comparison.rows],
             "notes": list(notes(self)),
         }
@@ -60,7 +61,7 @@ def title(simulated: Simulated) -> str:
     scenario = simulated.what_if.scenario
     workload, cluster = scenario.workload, scenario.cluster
     return (
-        f"{workload.mix.value} traffic, {scenario.rate_per_second:g} requests/s of "
+        f"{workload.mix.value.capitalize()} traffic, {scenario.rate_per_second:g} requests/s of "
         f"{workload.prompt_tokens} + {workload.output_tokens} tokens on {cluster.n_decode_workers} decode "
         f"workers, {simulated.preset.name}"
     )
@@ -95,23 +96,25 @@ def notes(simulated: Simulated) -> tuple[str, ...]:
     uncertainty = preset.uncertainty_percent
     known = "of unknown uncertainty" if uncertainty is None else f"+-{uncertainty:g} %"
     interval = (
-        f"± {comparison.interval_method}" if len(comparison.seeds) > 1 else "none: a single seed has none"
+        f"± is a 95 % interval, {comparison.interval_method}"
+        if len(comparison.seeds) > 1
+        else "no interval, which takes two seeds"
     )
     reduction = simulated.result.same_topic_reduction_percent
-    exploitable = "not measured" if reduction is None else f"{reduction:.1f} %"
+    exploitable = "not measured" if reduction is None else f"{reduction:.1f} %".replace("-0.0", "0.0")
     lines = [
         "TPOT: median time per output token, then its P99; TTFT: median time to the first token; experts: "
         "active a layer and step; load: largest over mean in-flight requests",
-        f"change against {comparison.baseline.value}; interval: {interval}",
+        f"Change against {comparison.baseline.value}; {interval}",
         f"{min(comparison.n_measured)} to {max(comparison.n_measured)} of {comparison.n_requests} requests a "
         "run counted: warm-up and the end of the arrivals are left out, equally for all policies",
-        f"generated traffic: one topic's union is {exploitable} below that of mixed requests at batch 16; "
+        f"Generated traffic: one topic's union is {exploitable} below that of mixed requests at batch 16; "
         f"prefill and decode use correlate at {simulated.result.prefill_decode_correlation:.2f}",
-        f"step times {known}: {preset.source}",
+        f"Step times {known}: {preset.source}",
     ]
     if simulated.what_if.scenario.workload.n_profiles >= MOST_PROFILES:
         lines.append(
-            f"more requests in flight than the {MOST_PROFILES} distinct ones can cover: copies share "
+            f"More requests in flight than the {MOST_PROFILES} distinct ones can cover: copies share "
             "experts, so unions come out too small"
         )
     return tuple(lines)

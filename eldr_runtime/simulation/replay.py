@@ -33,7 +33,7 @@ from eldr_runtime.simulation.workload import WorkloadSettings, generate_profiles
 CONFIDENCE = 0.95
 WARM_UP_STAYS = 2.0
 FEWEST_MEASURED = 100
-INTERVAL_METHOD = "paired over seeds, Student t, 95 %"
+INTERVAL_METHOD = "paired over seeds, Student t"
 FEWEST_PROFILES, MOST_PROFILES = 1_000, 8_000
 
 
@@ -80,6 +80,7 @@ class PolicyComparison:
     n_requests: int
     n_measured: tuple[int, ...]
     interval_method: str = INTERVAL_METHOD
+    confidence: float = CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
