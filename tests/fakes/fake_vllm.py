@@ -165,6 +165,8 @@ class FakeDecodeWorker(FakeWorker):
         self.fault_after = 0
         self.needs_hand_off = True
         self.n_left = 0
+        self.token_text = "t"
+        self.seconds_a_token = 0.0
 
     async def answer(self, request: web.Request, body: Json) -> web.StreamResponse:
         hand_off = body.get("kv_transfer_params")
@@ -206,7 +208,9 @@ class FakeDecodeWorker(FakeWorker):
                 await self.resume.wait()
             if self.fault is not None and self.fault_after == index:
                 return await self._go_wrong(request, response)
-            content = f"t{index} "
+            if self.seconds_a_token:
+                await asyncio.sleep(self.seconds_a_token)
+            content = f"{self.token_text}{index} "
             chunk = self._chunk(is_chat, content=content) if is_chat else self._chunk(is_chat, text=content)
             await self._send(response, chunk)
         if (body.get("stream_options") or {}).get("include_usage"):

@@ -1,5 +1,6 @@
 import asyncio
 import importlib.util
+import json
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -132,7 +133,7 @@ class FakeFleet:
             "issued_at": "2026-01-01T00:00:00Z",
             "model": {"id": "tiny", "layers": 2, "experts": 4, "top_k": 1},
             "version": reference,
-            "arms": [{"name": "live", "policy": "eldr", "tau": 0.1}],
+            "arms": [{"name": "live", "policy": "round_robin"}],
             "arm_schedule": {"seed": 1, "window_seconds": 60, "washout_seconds": 0, "kind": "single"},
             "workers": [worker.to_json() for worker in self.workers],
             "limits": {
@@ -147,6 +148,12 @@ class FakeFleet:
     def prefill_says(self, message: object) -> None:
         for worker in self.prefill:
             worker.counts = message
+
+    def worker(self, worker_id: str) -> Any:
+        return next(worker for worker in self.workers if worker.worker_id == worker_id)
+
+    def received(self, role: str) -> list[Any]:
+        return [each for worker in self.workers if worker.role == role for each in worker.received]
 
     @property
     def generation(self) -> int:
@@ -181,6 +188,30 @@ class RunningRouter:
         document = {"model": "tiny", "max_tokens": 4, "stream": True, **prompt, **fields}
         async with self.session.post(self.url + path, json=document) as response:
             return response.status, await response.read()
+
+    async def open_raw(self, *, path: str = "/v1/completions", **fields: object) -> Any:
+        """Send a request on a bare connection, which the test can close when it likes; return its ends."""
+        document = {"model": "tiny", "prompt": "hello", "max_tokens": 4, "stream": True, **fields}
+        data = json.dumps(document).encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        head = f"POST {path} HTTP/1.1\r\nHost: r\r\nContent-Length: {len(data)}\r\n\r\n"
+        writer.write(head.encode() + data)
+        await writer.drain()
+        return reader, writer
+
+    def home(self, prompt: str = "hello") -> str:
+        """Return the prefill worker that a prompt goes to while all are idle."""
+        home = self.process.config.snapshot.ring.home(prompt.encode())
+        assert home is not None
+        return home
+
+    async def ended(self, n_requests: int) -> Json:
+        """Wait until so many requests have ended; nothing may be in flight then, nor counted twice."""
+        by_outcome = self.process.metrics.by_outcome
+        await eventually(lambda: by_outcome.total() >= n_requests)
+        assert by_outcome.total() == n_requests
+        self.assert_nothing_in_flight()
+        return dict(by_outcome)
 
     def assert_nothing_in_flight(self) -> None:
         assert set(self.process.decode_load.by_worker().values()) <= {0}
