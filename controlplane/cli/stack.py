@@ -22,7 +22,7 @@ FLEET = "demo"
 ACTOR = "eldr up"
 START_TIMEOUT_SECONDS = 90.0
 # The generated traffic: the shape of Qwen3-30B-A3B, the preset that its step times come from.
-SHAPE = ModelShape(model="generated-48x128-top8", n_layers=48, n_experts=128, top_k=8)
+SHAPE = ModelShape(model="generated-48x128", n_layers=48, n_experts=128, top_k=8)
 PRESET = "qwen3-30b-a3b-mi300x"
 WORKLOAD = "balanced"
 PROMPT_TOKENS = 150
