@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from eldr_runtime.array_types import Floats32
+from eldr_runtime.array_types import Floats, Floats32
 from eldr_runtime.errors import InvalidConfig, InvalidValue
 from eldr_runtime.worker_load import PoolView
 
@@ -130,12 +130,12 @@ class RoutingPolicy(Protocol):
         """Choose a worker; `rng` settles ties and draws, so one seed gives one sequence of choices."""
 
 
-def checked_similarities(similarities: Floats32, pool: PoolView) -> list[float]:
-    """Return similarities as a list; refuse what is not one finite number a candidate."""
+def checked_similarities(similarities: Floats32, pool: PoolView) -> Floats:
+    """Return similarities in double precision; refuse what is not one finite number a candidate."""
     if similarities.shape != (len(pool.worker_ids),):
         limit = f"one number a candidate, shape ({len(pool)},)"
         raise InvalidValue(field="similarities shape", value=similarities.shape, limit=limit)
-    numbers: list[float] = similarities.tolist()
-    if not math.isfinite(sum(numbers)):
-        raise InvalidValue(field="similarities", value=numbers, limit="finite numbers")
+    numbers = similarities.astype(np.float64)
+    if not math.isfinite(numbers.dot(numbers)):
+        raise InvalidValue(field="similarities", value=numbers.tolist(), limit="finite numbers")
     return numbers

@@ -1,5 +1,7 @@
 """Bands worked out by hand, then the published policy against a plain reference, decision by decision."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -34,30 +36,34 @@ def capped(tau: float = 0.1, load_cap: float | None = None) -> PolicySettings:
     return PolicySettings(policy=PolicyName.ELDR_CAPPED, tau=tau, load_cap=load_cap)
 
 
+def band(similarities: Sequence[float], tau: float, minimum_candidates: int = 1) -> list[int]:
+    return locality_band(np.array(similarities, dtype=np.float64), tau, minimum_candidates)
+
+
 class TestBand:
     similarities = (0.875, 0.8125, 0.5, 0.875)  # exact in binary
 
     def test_tau_0_keeps_the_most_similar_and_their_ties(self) -> None:
-        assert locality_band(self.similarities, 0) == [0, 3]
+        assert band(self.similarities, 0) == [0, 3]
 
     def test_tau_a_tenth(self) -> None:
-        assert locality_band(self.similarities, 0.1) == [0, 1, 3]
+        assert band(self.similarities, 0.1) == [0, 1, 3]
 
     def test_the_border_belongs_to_the_band(self) -> None:
-        assert locality_band(self.similarities, 0.0625) == [0, 1, 3]
-        assert locality_band(self.similarities, 0.0624) == [0, 3]
+        assert band(self.similarities, 0.0625) == [0, 1, 3]
+        assert band(self.similarities, 0.0624) == [0, 3]
 
     def test_tau_1_keeps_all_that_are_nowhere_negative(self) -> None:
-        assert locality_band(self.similarities, 1) == [0, 1, 2, 3]
-        assert locality_band((0.5, -0.75), 1) == [0]
+        assert band(self.similarities, 1) == [0, 1, 2, 3]
+        assert band((0.5, -0.75), 1) == [0]
 
     def test_min2_adds_the_second_most_similar_to_a_band_of_one(self) -> None:
-        assert locality_band((0.2, 0.9, 0.5, 0.5), 0.1, minimum_candidates=2) == [1, 2]
-        assert locality_band((0.9,), 0.1, minimum_candidates=2) == [0]
+        assert band((0.2, 0.9, 0.5, 0.5), 0.1, minimum_candidates=2) == [1, 2]
+        assert band((0.9,), 0.1, minimum_candidates=2) == [0]
 
     def test_min2_leaves_tau_0_and_larger_bands_alone(self) -> None:
-        assert locality_band((0.2, 0.9, 0.5), 0, minimum_candidates=2) == [1]
-        assert locality_band((0.2, 0.9, 0.85), 0.1, minimum_candidates=2) == [1, 2]
+        assert band((0.2, 0.9, 0.5), 0, minimum_candidates=2) == [1]
+        assert band((0.2, 0.9, 0.85), 0.1, minimum_candidates=2) == [1, 2]
 
     @quick
     @given(
@@ -69,8 +75,8 @@ class TestBand:
         self, similarities: list[float], narrow: float, wide: float
     ) -> None:
         narrow, wide = sorted((narrow, wide))
-        assert set(locality_band(similarities, narrow)) <= set(locality_band(similarities, wide))
-        assert similarities.index(max(similarities)) in locality_band(similarities, narrow)
+        assert set(band(similarities, narrow)) <= set(band(similarities, wide))
+        assert similarities.index(max(similarities)) in band(similarities, narrow)
 
 
 class TestLoadLimit:
