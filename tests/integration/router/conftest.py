@@ -163,10 +163,13 @@ class FakeFleet:
 class RunningRouter:
     """A router under test, its address, and a session to call it with."""
 
-    def __init__(self, url: str, process: RouterProcess, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, url: str, process: RouterProcess, session: aiohttp.ClientSession, stop: Callable[[], Any]
+    ) -> None:
         self.url = url
         self.process = process
         self.session = session
+        self.stop = stop
 
     @property
     def port(self) -> int:
@@ -234,12 +237,16 @@ async def run_router(settings: RouterSettings) -> AsyncIterator[RunningRouter]:
     server = build_server(application, settings.pace.stop_seconds)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await eventually(lambda: server.started or serving.done())
+
+    async def stop() -> None:
+        server.should_exit = True
+        await serving
+
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15)) as session:
         try:
-            yield RunningRouter(url, server.lifespan.state["process"], session)
+            yield RunningRouter(url, server.lifespan.state["process"], session, stop)
         finally:
-            server.should_exit = True
-            await serving
+            await stop()
 
 
 @pytest.fixture
