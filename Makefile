@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SHARED_DATA := $(or $(ELDR_SHARED_DATA),../shared/data)
+RECORDED := $(wildcard $(SHARED_DATA)/gpt-oss-20b)
 
 .PHONY: help install demo test check docs bench clean
 
@@ -15,6 +17,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+demo: install ## from a trace to a prediction, on generated and recorded data; report in out/report.html
+	$(BIN)/eldr demo --output out $(addprefix --trace ,$(RECORDED))
 
 test: install ## run every test, warnings as errors
 	$(BIN)/pytest

@@ -102,16 +102,15 @@ def _print_for_people(report: ReadinessReport) -> None:
 
 
 def _verdict_section(report: ReadinessReport) -> ReportSection:
-    note = f" Note: {report.signature_note}." if report.signature_note else ""
+    note = [f"Note: {report.signature_note}."] if report.signature_note else []
     facts = [("verdict", VERDICTS[report.verdict]), ("requests", f"{report.n_requests:,}")]
     facts.append(("decode workers", str(report.n_clusters)))
     if report.preset_name is not None:
         uncertainty = report.preset_uncertainty_percent
         known = "uncertainty not stated" if uncertainty is None else f"+-{uncertainty:g} %"
         facts.append(("step times", f"{report.preset_name}, {known}"))
-    return ReportSection(
-        title="Is there anything to gain?", text=" ".join(report.sentences) + note, facts=tuple(facts)
-    )
+    text = "\n".join([*report.sentences, *note])
+    return ReportSection(title="Is there anything to gain?", text=text, facts=tuple(facts))
 
 
 def _gain_section(report: ReadinessReport) -> Iterator[ReportSection]:

@@ -81,7 +81,28 @@ def fit_costs(size: FitSize, clustering: ClusterSize | None) -> list[Cost]:
     for stage, seconds in fit.stage_seconds:
         costs.append(Cost(what=f"  of it {stage}", unit="s", measured=seconds, target=None))
     costs.append(Cost(what=f"{what}, peak memory", unit="MiB", measured=fit.peak_mib, target=None))
-    return costs + _clustering_costs(clustering)
+    return costs + clustering_costs(clustering)
+
+
+def clustering_costs(size: ClusterSize | None) -> list[Cost]:
+    """Measure a clustering of many signatures; without a size list it as not measured."""
+    named = size or ClusterSize()
+    what = f"clustering of {named.n_requests:,} x {named.n_features:,}, {named.n_clusters} clusters"
+    measured = None if size is None else measure_clustering(size)
+    return [
+        Cost(
+            what=what,
+            unit="s",
+            measured=None if measured is None else measured.seconds,
+            target=CLUSTERING_TARGET_SECONDS,
+        ),
+        Cost(
+            what=f"{what}, peak memory",
+            unit="MiB",
+            measured=None if measured is None else measured.peak_mib,
+            target=CLUSTERING_TARGET_MIB,
+        ),
+    ]
 
 
 def route_costs(size: RouteSize) -> list[Cost]:
@@ -101,26 +122,6 @@ def route_costs(size: RouteSize) -> list[Cost]:
 def blas_threads() -> dict[str, int]:
     """Return the threads of each numeric library that is loaded."""
     return {f"{pool['internal_api']} {pool['version']}": pool["num_threads"] for pool in threadpool_info()}
-
-
-def _clustering_costs(size: ClusterSize | None) -> list[Cost]:
-    named = size or ClusterSize()
-    what = f"clustering of {named.n_requests:,} x {named.n_features:,}, {named.n_clusters} clusters"
-    measured = None if size is None else measure_clustering(size)
-    return [
-        Cost(
-            what=what,
-            unit="s",
-            measured=None if measured is None else measured.seconds,
-            target=CLUSTERING_TARGET_SECONDS,
-        ),
-        Cost(
-            what=f"{what}, peak memory",
-            unit="MiB",
-            measured=None if measured is None else measured.peak_mib,
-            target=CLUSTERING_TARGET_MIB,
-        ),
-    ]
 
 
 def _median_and_p99(what: str, unit: str, elapsed: Floats, target: float | None) -> list[Cost]:

@@ -59,7 +59,7 @@ class ReportTable:
 class ReportSection:
     """A title, what it means in a sentence or two, and any of: named values, a figure, a table.
 
-    A chapter stands above the sections that follow it, without a frame.
+    Each line of the text is a paragraph. A chapter stands above the sections that follow it, without a frame.
     """
 
     title: str
@@ -89,7 +89,8 @@ def render_report(title: str, sections: Sequence[ReportSection]) -> str:
 def _render_sections(sections: Sequence[ReportSection]) -> Iterator[str]:
     script_is_inlined = False
     for section in sections:
-        parts = [f"<h2>{escape(section.title)}</h2>", f"<p>{escape(section.text)}</p>"]
+        parts = [f"<h2>{escape(section.title)}</h2>"]
+        parts += [f"<p>{escape(paragraph)}</p>" for paragraph in section.text.splitlines()]
         if section.facts:
             parts.append(_render_facts(section.facts))
         if section.figure is not None:

@@ -24,6 +24,11 @@ def test_text_is_escaped() -> None:
     assert "<td>&lt;td&gt;</td>" in html
 
 
+def test_each_line_of_the_text_is_a_paragraph() -> None:
+    html = render_report("T", [ReportSection(title="t", text="one\ntwo")])
+    assert "<p>one</p>\n<p>two</p>" in html
+
+
 def test_script_is_inlined_once_however_many_figures() -> None:
     sections = [ReportSection(title=str(n), text="", figure=go.Figure()) for n in range(3)]
     html = render_report("Three", sections)
