@@ -28,7 +28,7 @@ def tune(
 ) -> Response:
     """Change live knobs; every router runs them within two seconds."""
     if dry_run:
-        return answer(predict_effect(call.state.database, fleet, command, call.now))
+        return answer(predict_effect(call.state.database, fleet, command, call.now, call.state.settings))
 
     def check_current(current: RoutingSettings) -> None:
         check_if_match(if_match, revision=current.revision, current=current)

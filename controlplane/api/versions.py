@@ -76,7 +76,8 @@ def promote_version(
     fleet: str, version_id: str, command: Promote, call: OperatorCall, dry_run: DryRun = False
 ) -> Response:
     """Make a candidate active, if its gate passes; `is_override` passes a failed comparison."""
-    compare_if_needed(call.state.database, fleet, version_id, call.now)
+    if dry_run or not command.is_override:
+        compare_if_needed(call.state.database, fleet, version_id, call.now)
     if dry_run:
         with call.read() as session:
             return answer(

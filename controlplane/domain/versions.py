@@ -154,13 +154,13 @@ class TuningPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TauPoint:
-    """One point of the what-if curve: recent traffic replayed at one tau."""
+    """Recent traffic replayed at one tau; TPOT where a latency model of the fleet is known."""
 
     tau: float
     similarity_kept_share: float
     load_max_over_mean: float
     predicted_union: float
-    predicted_tpot_p50_ms: float
+    predicted_tpot_p50_ms: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,10 +24,12 @@ from eldr_runtime.expert_trace import ExpertTrace
 from eldr_runtime.held_out_union import compare_versions
 from eldr_runtime.trace_files import load_trace
 
-# What a comparison looks at: enough for an interval of a few tenths of a point, in seconds.
-MAX_REQUESTS = 2000
 BATCH_SIZES = (16, 8)
-N_BATCHES = 40
+N_BATCHES = 20
+MAX_REQUESTS = 2000
+# Counts a comparison goes through, requests x layers x experts x batches: of a model of 48 x 128 that is 400
+# requests, which took 8 CPU seconds.
+MAX_COUNTS = 50_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class JudgingTrace:
 def compare(
     candidate: CentroidVersion, active: CentroidVersion, requests: JudgingTrace, now: datetime
 ) -> GateComparison | None:
-    """Compare two versions; None where the requests are too few, or without decode counts."""
+    """Compare two versions on the newest requests; None where they are too few, or without decode counts."""
     trace = _newest(requests.trace)
     if not trace.has_decode:
         return None
@@ -116,6 +118,6 @@ def load_stored_trace(session: ReadSession, pack: TracePackRow) -> ExpertTrace:
 
 
 def _newest(trace: ExpertTrace) -> ExpertTrace:
-    if len(trace) <= MAX_REQUESTS:
-        return trace
-    return trace.select(np.arange(len(trace) - MAX_REQUESTS, len(trace), dtype=np.int64))
+    affordable = MAX_COUNTS // (trace.shape.n_layers * trace.shape.n_experts * N_BATCHES)
+    n_requests = min(len(trace), MAX_REQUESTS, affordable)
+    return trace.select(np.arange(len(trace) - n_requests, len(trace), dtype=np.int64))
