@@ -7,6 +7,7 @@ from fastapi import FastAPI
 
 from controlplane.api import (
     audit,
+    calibration_runs,
     decisions,
     fleets,
     health,
@@ -34,6 +35,7 @@ ROUTERS = (
     versions.router,
     routing_settings.router,
     trace_packs.router,
+    calibration_runs.router,
     telemetry.router,
     metrics.router,
     decisions.router,

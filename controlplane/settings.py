@@ -54,6 +54,18 @@ class Settings:
     refits_per_day: int = field(
         default=4, metadata={"help": "refits a day that drift may start in one fleet"}
     )
+    calibration_minimum_samples: int = field(
+        default=200, metadata={"help": "sampled requests a calibration from live traffic needs at least"}
+    )
+    calibration_splits: int = field(
+        default=20, metadata={"help": "halves that a calibration judges its version on, at least 2"}
+    )
+    samples_with_counts: int = field(
+        default=50_000, metadata={"help": "sampled requests a fleet whose expert counts are kept, the newest"}
+    )
+    experiment_settle_seconds: float = field(
+        default=30.0, metadata={"help": "seconds that metrics may come after an experiment's end"}
+    )
     drift_check_seconds: float = field(default=60.0, metadata={"help": "seconds between two drift checks"})
     drift_window_seconds: float = field(
         default=900.0, metadata={"help": "seconds of recent samples a drift check looks at"}

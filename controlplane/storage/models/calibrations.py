@@ -63,6 +63,7 @@ class CalibrationRunRow(Table):
     epoch: Mapped[int]
     n_attempts: Mapped[int]
     is_cancel_requested: Mapped[bool]
+    heartbeat_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class CalibrationReportRow(Table):

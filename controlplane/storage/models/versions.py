@@ -54,6 +54,16 @@ class VersionRow(Table):
     created_by: Mapped[str] = mapped_column(String(NAME_LENGTH))
 
 
+class VersionReferenceRow(Table):
+    """What live traffic is compared with under a version, as safetensors: projection, drift reference."""
+
+    __tablename__ = "version_references"
+
+    version_id: Mapped[str] = mapped_column(ForeignKey("versions.id"), primary_key=True)
+    projection: Mapped[bytes | None] = mapped_column(LargeBinary)
+    drift: Mapped[bytes | None] = mapped_column(LargeBinary)
+
+
 class ActivationRow(Table):
     """Which version was live from `at` until `until`; the open one has no `until`."""
 
