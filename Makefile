@@ -31,7 +31,7 @@ check: install ## style, types, import rules
 	$(BIN)/lint-imports
 
 docs: install ## write docs/cli.md from the commands
-	$(BIN)/python -m eldr_runtime.cli.reference > docs/cli.md
+	$(BIN)/python -m controlplane.cli.reference > docs/cli.md
 
 bench: install ## measure what fitting and routing cost, beside their targets
 	$(BIN)/eldr bench fit --large

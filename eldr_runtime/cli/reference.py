@@ -1,10 +1,8 @@
-"""The command reference in docs/cli.md, written from the commands themselves; run as a module, prints it."""
+"""A command reference in Markdown, written from the commands themselves."""
 
 from collections.abc import Iterator
 
 import click
-
-from eldr_runtime.cli.main import cli
 
 HEAD = """\
 # Commands
@@ -45,7 +43,3 @@ def _option_lines(command: click.Command, context: click.Context) -> Iterator[st
         if record is not None and "--help" not in parameter.opts:
             names, text = record
             yield f"- `{names}`: {' '.join(text.split())}\n"
-
-
-if __name__ == "__main__":
-    click.echo(render_reference(cli, "eldr"), nl=False)

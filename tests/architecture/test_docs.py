@@ -2,7 +2,7 @@ from pathlib import Path
 
 import click
 
-from eldr_runtime.cli.main import cli
+from controlplane.cli.main import cli
 from eldr_runtime.cli.reference import render_reference
 
 
@@ -24,5 +24,9 @@ def test_every_command_and_option_explains_itself() -> None:
             if isinstance(parameter, click.Option) and not parameter.help
         ]
         if isinstance(command, click.Group):
-            pending += [(f"{name} {child}", nested) for child, nested in command.commands.items()]
+            context = click.Context(command)
+            for child in command.list_commands(context):
+                nested = command.get_command(context, child)
+                assert nested is not None, child
+                pending.append((f"{name} {child}", nested))
     assert silent == []
