@@ -1,6 +1,7 @@
 """Bodies of requests: a limit on messages, and uploads that go to disk while they arrive."""
 
 import hashlib
+import re
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,10 +16,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from controlplane.errors import MalformedRequest, TooLarge
 
 UPLOAD_TYPE = "application/octet-stream"
+UPLOAD_PATH = re.compile(r"/v1/fleets/[^/]+/(versions|trace-packs)")
 
 
 class MessageLimit:
-    """ASGI middleware that refuses a body over the limit, uploads aside, which have limits of their own."""
+    """ASGI middleware that refuses a body over the limit.
+
+    Uploads have limits of their own, applied after their sender is known; everywhere else the framework reads
+    the body first, so a content type must not lift the limit.
+    """
 
     def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
         self.app = app
@@ -26,7 +32,7 @@ class MessageLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, counting its body."""
-        if scope["type"] != "http" or Headers(scope=scope).get("content-type") == UPLOAD_TYPE:
+        if scope["type"] != "http" or _is_upload(scope):
             await self.app(scope, receive, send)
             return
         n_bytes = 0
@@ -42,6 +48,11 @@ class MessageLimit:
             return message
 
         await self.app(scope, receive_limited, send)
+
+
+def _is_upload(scope: Scope) -> bool:
+    is_file = Headers(scope=scope).get("content-type") == UPLOAD_TYPE
+    return is_file and UPLOAD_PATH.fullmatch(scope["path"]) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

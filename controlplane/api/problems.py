@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from controlplane.errors import RefusedRequest, StaleRevision, Unauthenticated
+from controlplane.errors import NotReady, RefusedRequest, StaleRevision, Unauthenticated
 from eldr_runtime.errors import EldrError, InvalidValue, ModelMismatch
 
 logger = logging.getLogger(__name__)
@@ -70,10 +70,7 @@ def _answer_refused(request: Request, error: Exception) -> Response:
         limit=_text(getattr(error, "limit", None)),
         current=_current(error),
     )
-    headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthenticated) else {}
-    if isinstance(error, StaleRevision):
-        headers["ETag"] = f'"{error.current_revision}"'
-    return _answer(problem, headers)
+    return _answer(problem, _headers_of(error))
 
 
 def _answer_runtime_error(request: Request, error: Exception) -> Response:
@@ -133,6 +130,18 @@ def _answer_http_error(request: Request, error: Exception) -> Response:
         request_id=request.state.request_id,
     )
     return _answer(problem, dict(error.headers or {}))
+
+
+def _headers_of(error: RefusedRequest) -> dict[str, str]:
+    match error:
+        case Unauthenticated():
+            return {"WWW-Authenticate": "Bearer"}
+        case StaleRevision():
+            return {"ETag": f'"{error.current_revision}"'}
+        case NotReady():
+            return {"Retry-After": "1"}
+        case _:
+            return {}
 
 
 def _answer(problem: Problem, headers: dict[str, str] | None = None) -> Response:

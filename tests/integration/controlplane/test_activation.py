@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from controlplane.domain.telemetry import ExperimentState
+from controlplane.services.answer_once import forget_old_answers
 from controlplane.storage.models.telemetry import ExperimentRow
 
 MIXED = np.tile(np.eye(2, dtype=np.float32), (1, 4))  # each centroid has half of each topic
@@ -159,6 +160,39 @@ def test_an_idempotency_key_promotes_once(live: Live, versions) -> None:
     other = live.operator.post(path, json={"reason": "another body"}, headers=headers)
     assert (other.status_code, other.json()["field"]) == (422, "Idempotency-Key")
     assert live.at()["generation"] == 2
+
+
+def test_an_idempotency_key_sent_at_once_acts_once(live: Live, versions) -> None:
+    path = f"{live.path}/versions/{versions[0]['id']}/promote"
+    answers = []
+
+    def promote() -> None:
+        headers = {"Idempotency-Key": "at-once"}
+        answers.append(live.operator.post(path, json={"reason": "go"}, headers=headers))
+
+    threads = [threading.Thread(target=promote) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [answer.status_code for answer in answers] == [200] * 6
+    assert len({answer.text for answer in answers}) == 1
+    assert live.at()["generation"] == 2
+
+
+def test_answers_are_forgotten_after_their_time(live: Live, versions, control_plane) -> None:
+    path, headers = f"{live.path}/rollback", {"Idempotency-Key": "old"}
+    for version in versions:
+        live.promote(version)
+    first = live.operator.post(path, json={"reason": "go"}, headers=headers)
+    control_plane.clock.advance(3600)
+    with control_plane.change() as change:
+        forget_old_answers(change.session, change.now, keep_seconds=3601)
+    assert live.operator.post(path, json={"reason": "go"}, headers=headers).json() == first.json()
+    with control_plane.change() as change:
+        forget_old_answers(change.session, change.now, keep_seconds=3599)
+    again = live.operator.post(path, json={"reason": "go"}, headers=headers)
+    assert again.json()["version_number"] == 1, "the key is free again, and the request acts again"
 
 
 def test_a_refused_request_leaves_its_idempotency_key_free(live: Live, versions) -> None:

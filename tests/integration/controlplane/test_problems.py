@@ -1,9 +1,11 @@
 import logging
+from dataclasses import replace
 
 import httpx
 import pytest
 
 from controlplane.services import manage_fleets
+from controlplane.storage.database import Database
 
 PROBLEM = "application/problem+json"
 
@@ -60,10 +62,10 @@ def test_a_body_that_is_no_object_is_refused(admin, body: bytes) -> None:
     assert_problem(answer, answer.status_code)
 
 
-def test_a_message_over_the_limit_is_refused(admin) -> None:
+@pytest.mark.parametrize("kind", ["application/json", "application/octet-stream", "text/plain"])
+def test_a_message_over_the_limit_is_refused(anonymous, kind: str) -> None:
     body = b'{"name": "' + b"x" * (32 * 1024 * 1024) + b'"}'
-    answer = admin.post("/v1/fleets", content=body, headers={"Content-Type": "application/json"})
-    assert_problem(answer, 413)
+    assert_problem(anonymous.post("/v1/fleets", content=body, headers={"Content-Type": kind}), 413)
 
 
 def test_a_client_may_name_its_request(viewer) -> None:
@@ -96,3 +98,23 @@ def test_logs_name_requests_and_no_secrets(admin, control_plane, caplog: pytest.
     text = "\n".join(ours)
     for secret in (made.json()["secret"].rpartition("_")[2], "in-the-query", "Bearer"):
         assert secret not in text
+
+
+def test_a_locked_database_is_503_after_a_while(
+    control_plane, viewer, operator, fleet: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controlplane.storage.database.LOCK_TIMEOUT_SECONDS", 0.2)
+    impatient = Database(control_plane.database.url)
+    state = control_plane.switched.state
+    control_plane.switched.state = replace(state, database=impatient)
+    viewer.get("/v1/fleets")
+    operator.get("/v1/fleets")  # notes the use of the key, which writes
+    path, headers = f"/v1/fleets/{fleet}/settings", {"If-Match": '"1"'}
+    with control_plane.change() as change:
+        manage_fleets.lock_fleet(change.session, fleet)
+        assert viewer.get(path).status_code == 200, "readers do not wait for a writer"
+        busy = operator.patch(path, json={"reason": "now", "tau": 0.5}, headers=headers)
+    assert_problem(busy, 503)
+    assert busy.headers["retry-after"] == "1"
+    assert operator.patch(path, json={"reason": "now", "tau": 0.5}, headers=headers).status_code == 200
+    impatient.close()

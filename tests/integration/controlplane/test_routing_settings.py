@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 
 from controlplane.services.tune_settings import revert_due_settings
@@ -67,6 +69,29 @@ def test_a_stale_revision_is_refused_with_the_current_state(operator, path: str)
     assert (stale.status_code, stale.headers["etag"]) == (412, '"2"')
     assert stale.json()["current"]["tau"] == 0.3
     assert operator.get(path).json()["tau"] == 0.3
+
+
+def test_of_two_changes_at_once_one_is_stale(operator, path: str) -> None:
+    answers = []
+    threads = [
+        threading.Thread(target=lambda tau=tau: answers.append(tune(operator, path, 1, tau=tau)))
+        for tau in (0.2, 0.3, 0.4, 0.5)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answer.status_code for answer in answers) == [200, 412, 412, 412]
+    assert operator.get(path).json()["revision"] == 2
+
+
+def test_an_experiment_holds_the_knobs(
+    control_plane, operator, path: str, fleet: str, running_experiment
+) -> None:
+    with control_plane.change() as change:
+        change.session.add(running_experiment(fleet, change.now))
+    refused = tune(operator, path, 1, tau=0.3)
+    assert (refused.status_code, "stop it first" in refused.json()["detail"]) == (409, True)
 
 
 def test_if_match_is_required_and_must_be_readable(operator, path: str) -> None:
