@@ -9,6 +9,7 @@ from controlplane.api import (
     audit,
     calibration_runs,
     decisions,
+    experiments,
     fleets,
     health,
     keys,
@@ -39,6 +40,7 @@ ROUTERS = (
     telemetry.router,
     metrics.router,
     decisions.router,
+    experiments.router,
     keys.router,
     audit.router,
 )

@@ -1,5 +1,6 @@
 """What routers of the fleet of 3 layers, 8 experts and top 2 report."""
 
+import json
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from eldr_runtime.count_codec import ExpertCounts, encode_counts
 from eldr_runtime.latency_histogram import LatencyHistogram
 from eldr_runtime.model_shape import ModelShape
+from eldr_runtime.routing_config import RoutingConfig
 
 SHAPE = ModelShape(model="toy/moe", n_layers=3, n_experts=8, top_k=2)
 TOKENS = 10
@@ -111,6 +113,12 @@ class Telemetry:
             "is_washout": is_washout,
             "rows": [self.row(**values)] if rows is None else rows,
         }
+
+    @staticmethod
+    def arm_of(config: dict[str, Any], index: int) -> str:
+        """The arm a router runs in a window."""
+        snapshot = RoutingConfig.from_json(json.dumps(config))
+        return snapshot.arm_at(index * snapshot.arm_schedule.window_seconds).arm
 
 
 @pytest.fixture
