@@ -33,14 +33,14 @@ UNAVAILABLE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_IOERR"
 class Database:
     """One database, opened."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> None:
         self.url = _driver_url(url)
         self._engine = create_engine(
             self.url,
             pool_size=POOL_SIZE,
             max_overflow=POOL_OVERFLOW,
             hide_parameters=True,  # parameters hold key hashes and users' expert counts; errors are logged
-            connect_args=_connect_args(self.url),
+            connect_args=_connect_args(self.url, lock_timeout_seconds),
         )
         self._readers = self._engine.execution_options(eldr_access="read")
         self._writers = self._engine.execution_options(eldr_access="write")
@@ -128,12 +128,12 @@ def _driver_url(url: str) -> str:
     return parsed.render_as_string(hide_password=False)
 
 
-def _connect_args(url: str) -> dict[str, object]:
+def _connect_args(url: str, lock_timeout_seconds: float) -> dict[str, object]:
     if url.startswith("sqlite"):
-        return {"timeout": LOCK_TIMEOUT_SECONDS, "isolation_level": None}  # `_begin_sqlite` begins
+        return {"timeout": lock_timeout_seconds, "isolation_level": None}  # `_begin_sqlite` begins
     return {
         "connect_timeout": 5,
-        "options": f"-c lock_timeout={int(LOCK_TIMEOUT_SECONDS * 1000)} -c timezone=UTC",
+        "options": f"-c lock_timeout={int(lock_timeout_seconds * 1000)} -c timezone=UTC",
     }
 
 

@@ -100,11 +100,8 @@ def test_logs_name_requests_and_no_secrets(admin, control_plane, caplog: pytest.
         assert secret not in text
 
 
-def test_a_locked_database_is_503_after_a_while(
-    control_plane, viewer, operator, fleet: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("controlplane.storage.database.LOCK_TIMEOUT_SECONDS", 0.2)
-    impatient = Database(control_plane.database.url)
+def test_a_locked_database_is_503_after_a_while(control_plane, viewer, operator, fleet: str) -> None:
+    impatient = Database(control_plane.database.url, lock_timeout_seconds=0.2)
     state = control_plane.switched.state
     control_plane.switched.state = replace(state, database=impatient)
     viewer.get("/v1/fleets")
