@@ -9,7 +9,7 @@ from typing import Self
 from controlplane.errors import InvalidSettings
 
 PREFIX = "ELDR_"
-VARIABLES_OF_OTHER_PROCESSES = frozenset({"ELDR_SHARED_DATA", "ELDR_API_KEY"})
+VARIABLES_OF_OTHER_PROCESSES = frozenset({"ELDR_API_KEY", "ELDR_DASHBOARD_API_KEY", "ELDR_SHARED_DATA"})
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 

@@ -109,6 +109,6 @@ def test_an_application_opens_and_closes_its_database(sqlite_template: Path) -> 
 
 def test_openapi_document_is_the_one_in_docs() -> None:
     document = json.dumps(create_app(Settings()).openapi(), indent=1, sort_keys=True) + "\n"
-    if os.environ.get("UPDATE_OPENAPI") == "1":
+    if os.environ.get("UPDATE_DOCS") == "1":
         DOCUMENT.write_text(document)
-    assert DOCUMENT.read_text() == document, "the API changed: run with UPDATE_OPENAPI=1 and look at the diff"
+    assert DOCUMENT.read_text() == document, "the API changed: run with UPDATE_DOCS=1 and look at the diff"

@@ -8,10 +8,12 @@ from controlplane.services.record_change import to_json_text
 from controlplane.storage.database import Database
 from controlplane.storage.models.metadata import UtcDateTime, new_id
 
+AT_ONE_IN_BERLIN = datetime(2026, 3, 1, 13, tzinfo=timezone(timedelta(hours=1)))
+
 
 def test_audited_values_are_json_with_times_in_utc() -> None:
     key = ApiKey(
-        id="k", name="n", role=Role.ADMIN, created_at=datetime(2026, 3, 1, 13, tzinfo=timezone(timedelta(hours=1))),
+        id="k", name="n", role=Role.ADMIN, created_at=AT_ONE_IN_BERLIN,
         expires_at=None, revoked_at=None, last_used_at=None,
     )  # fmt: skip
     assert to_json_text(key) == (

@@ -1,9 +1,16 @@
+import os
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from controlplane.errors import InvalidSettings
 from controlplane.settings import Settings, variable_name
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "settings.md"
+HEAD = (
+    "Variables of the environment, read once at the start; one with the prefix that is not listed is refused."
+)
 
 
 def test_defaults_need_no_variable() -> None:
@@ -42,6 +49,24 @@ def test_an_unknown_variable_is_an_error_and_names_no_value() -> None:
 def test_a_value_outside_its_limit_is_refused(name: str, text: str) -> None:
     with pytest.raises(InvalidSettings, match=name):
         Settings.from_environment({name: text})
+
+
+def test_the_table_in_the_docs_has_every_field() -> None:
+    lines = [
+        "# Settings of the control plane",
+        "",
+        HEAD,
+        "",
+        "| variable | default | what |",
+        "|---|---|---|",
+    ]
+    for item in fields(Settings):
+        default = f"`{item.default}`" if item.default != "" else ""
+        lines.append(f"| `{variable_name(item)}` | {default} | {item.metadata['help']} |")
+    table = "\n".join(lines) + "\n"
+    if os.environ.get("UPDATE_DOCS") == "1":
+        DOCUMENT.write_text(table)
+    assert DOCUMENT.read_text() == table, "the settings changed: run with UPDATE_DOCS=1"
 
 
 def test_every_field_explains_itself_with_its_unit() -> None:
