@@ -54,7 +54,7 @@ class ServingEngine(Protocol):
         """Return what the decode worker needs to fetch the KV, expert counts taken out; None without any."""
 
     def read_counts(self, answer: Mapping[str, object]) -> EncodedCounts | None:
-        """Return the counts of a prefill answer unopened, None if it has none; InvalidMessage if malformed."""
+        """Return the counts of a prefill answer unopened, None without any; InvalidMessage if malformed."""
 
     def read_metrics(self, text: str) -> EngineMetrics:
         """Return the counters in a worker's metrics page."""

@@ -6,14 +6,14 @@ import random
 from collections.abc import Awaitable, Callable
 
 JITTER_SHARE = 0.1
-PAUSE_AFTER_FAULT_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
 class Background:
     """Keeps repeating tasks alive until it is stopped."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause_after_fault_seconds: float = 1.0) -> None:
+        self._pause_after_fault_seconds = pause_after_fault_seconds
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
 
@@ -36,7 +36,7 @@ class Background:
             if task.cancelled() or (error := task.exception()) is None:
                 return
             _log.error("a fault in the background; starting it again", exc_info=error)
-            self.repeat(step, every_seconds, wake=wake, pause_seconds=PAUSE_AFTER_FAULT_SECONDS)
+            self.repeat(step, every_seconds, wake=wake, pause_seconds=self._pause_after_fault_seconds)
 
         task.add_done_callback(ended)
 

@@ -4,12 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
+from eldr_runtime.count_codec import MAX_ENCODED_BYTES
 from eldr_runtime.decode_profile import DecodeProfile
 from eldr_runtime.router.attempts import attempt_key
 from eldr_runtime.router.request_clock import now_seconds
 from eldr_runtime.routing_event import RoutingEvent
 
-MAX_PROFILES_A_BATCH = 1000
+# Workers push to every router, so most of these may belong to requests of others.
+MAX_EARLY = 1024
 T = TypeVar("T")
 
 
@@ -73,7 +75,9 @@ class DecodeProfileJoin:
         waiting = None if key is None else self._events.pop(key, None)
         if waiting is not None:
             self._join(waiting[1], profile)
-        elif key is None or len(self._profiles) >= self._max_waiting:
+        elif (
+            key is None or len(self._profiles) >= MAX_EARLY or len(profile.counts.counts) > MAX_ENCODED_BYTES
+        ):
             self.n_unclaimed += 1
         else:
             self._profiles[key] = (self._now() + self._wait_seconds, profile)

@@ -141,6 +141,8 @@ class Legs:
             signed = sign(exchange.counts, exchange.arm, exchange.snapshot, self.minimum_coverage_share)
             if isinstance(signed, Unsigned):
                 exchange.unsigned = signed
+                if signed is Unsigned.INVALID_COUNTS:
+                    exchange.counts = None  # nobody else shall stumble over them
             else:
                 signature = signed
         return choose_worker(signature, self.decode_load.view(candidates), exchange.arm.table, self.rng)

@@ -3,11 +3,11 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from eldr_runtime.count_codec import ExpertCounts
+from eldr_runtime.count_codec import MAX_ENCODED_BYTES, ExpertCounts
 from eldr_runtime.decode_profile import DecodeProfile, EncodedCounts
 from eldr_runtime.model_shape import ModelShape
 from eldr_runtime.router.attempts import new_attempt_id
-from eldr_runtime.router.decode_profiles import DecodeProfileJoin
+from eldr_runtime.router.decode_profiles import MAX_EARLY, DecodeProfileJoin
 from eldr_runtime.routing_event import Outcome, RoutingEvent
 
 SHAPE = ModelShape(model="m", n_layers=1, n_experts=2, top_k=1)
@@ -87,8 +87,15 @@ def test_what_waits_is_bounded() -> None:
     join.join.wait_for(new_attempt_id("r-1"), EVENT)
     join.join.wait_for(new_attempt_id("r-2"), EVENT)
     assert len(join.sent) == 1
-    for _ in range(2):
+    for _ in range(MAX_EARLY + 1):
         join.join.arrived(profile(new_attempt_id("other")))
+    assert join.join.n_unclaimed == 1
+
+
+def test_a_profile_that_is_too_large_is_not_kept() -> None:
+    join = Join()
+    huge = replace(COUNTS, counts="A" * (MAX_ENCODED_BYTES + 1))
+    join.join.arrived(replace(profile(new_attempt_id("r-1")), counts=huge))
     assert join.join.n_unclaimed == 1
 
 
