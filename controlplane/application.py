@@ -25,6 +25,7 @@ from controlplane.api.bodies import MessageLimit
 from controlplane.api.problems import Problem, install_problems
 from controlplane.api.request_log import RequestLog, RequestMetrics
 from controlplane.api.state import AppState, LifespanState, utc_now
+from controlplane.jobs.scheduler import BackgroundJobs
 from controlplane.settings import Settings
 from controlplane.storage.database import Database
 from controlplane.storage.schema import check_schema
@@ -55,7 +56,12 @@ def create_app(settings: Settings) -> FastAPI:
         database = Database(settings.database_url)
         try:
             check_schema(database)
-            yield {"app": AppState(settings=settings, database=database, clock=utc_now)}
+            jobs = BackgroundJobs(database, settings, utc_now)
+            jobs.start()
+            try:
+                yield {"app": AppState(settings=settings, database=database, clock=utc_now)}
+            finally:
+                jobs.stop()
         finally:
             database.close()
 

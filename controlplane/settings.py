@@ -9,7 +9,9 @@ from typing import Self
 from controlplane.errors import InvalidSettings
 
 PREFIX = "ELDR_"
-VARIABLES_OF_OTHER_PROCESSES = frozenset({"ELDR_API_KEY", "ELDR_DASHBOARD_API_KEY", "ELDR_SHARED_DATA"})
+# Of clients, tests, the router and the dashboard, which may share this environment.
+VARIABLES_OF_OTHERS = frozenset({"ELDR_API_KEY", "ELDR_CONTROL_PLANE_URL", "ELDR_FLEET", "ELDR_SHARED_DATA"})
+PREFIXES_OF_OTHERS = ("ELDR_ROUTER_", "ELDR_DASHBOARD_")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -58,7 +60,7 @@ class Settings:
         default=200, metadata={"help": "sampled requests a calibration from live traffic needs at least"}
     )
     calibration_splits: int = field(
-        default=20, metadata={"help": "halves that a calibration judges its version on, at least 2"}
+        default=10, metadata={"help": "halves that a calibration judges its version on, at least 2"}
     )
     samples_with_counts: int = field(
         default=50_000, metadata={"help": "sampled requests a fleet whose expert counts are kept, the newest"}
@@ -97,13 +99,11 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """Read the `ELDR_` variables; an unknown one is an error, so that no typing mistake is silent."""
         known = {variable_name(item): item for item in fields(cls)}
-        given = {name: text for name, text in environment.items() if name.startswith(PREFIX)}
-        unknown = sorted(given.keys() - known.keys() - VARIABLES_OF_OTHER_PROCESSES)
+        given = {name: text for name, text in environment.items() if _is_ours(name)}
+        unknown = sorted(given.keys() - known.keys())
         if unknown:
             raise InvalidSettings(f"unknown variables: {', '.join(unknown)}; known are: {', '.join(known)}")
-        values = {
-            known[name].name: _parse(known[name], text) for name, text in given.items() if name in known
-        }
+        values = {known[name].name: _parse(known[name], text) for name, text in given.items()}
         return cls(**values)  # type: ignore[arg-type]  # each value has been parsed to its field's type
 
     def allows_worker_host(self, host: str) -> bool:
@@ -121,6 +121,11 @@ class Settings:
 def variable_name(item: "Field[object]") -> str:
     """Name of the variable that sets a field."""
     return PREFIX + item.name.upper()
+
+
+def _is_ours(name: str) -> bool:
+    is_of_others = name in VARIABLES_OF_OTHERS or name.startswith(PREFIXES_OF_OTHERS)
+    return name.startswith(PREFIX) and not is_of_others
 
 
 def _parse(item: "Field[object]", text: str) -> str | int | float:

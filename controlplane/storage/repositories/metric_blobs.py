@@ -56,6 +56,14 @@ def find_blob(session: ReadSession, fleet: str, key: BlobKey) -> MetricsBlob | N
     return None if data is None else MetricsBlob.from_json(zlib.decompress(data))
 
 
+def has_pending(session: ReadSession, fleet: str) -> bool:
+    """Whether some blob of a fleet is not rolled up."""
+    statement = select(MetricBlobRow.id).where(
+        MetricBlobRow.fleet == fleet, MetricBlobRow.is_rolled_up.is_(False)
+    )
+    return session.scalars(statement.limit(1)).first() is not None
+
+
 def read_pending(session: ReadSession, fleet: str, limit: int) -> list[PendingBlob]:
     """Read blobs that are not rolled up, in the order they came in."""
     statement = (
