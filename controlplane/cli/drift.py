@@ -4,16 +4,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
-import httpx
 
 from controlplane.cli.connection import client_options, data_option
+from controlplane.cli.load_control import inject_unseen_topic
 from controlplane.cli.run_folder import RunFolder
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.telemetry import DriftCheck
 from eldr_runtime.cli.console import json_option, print_json, print_table
 from eldr_runtime.json_values import to_json_value
-
-LOAD_TIMEOUT_SECONDS = 10.0
 
 
 @click.group("drift")
@@ -47,17 +45,6 @@ def inject_drift(share: float, data_dir: Path) -> None:
         raise click.UsageError("this `eldr up` drives no simulated load; drift cannot be injected")
     inject_unseen_topic(url, share)
     click.echo(f"the unseen topic now takes {share:.0%} of the requests")
-
-
-def inject_unseen_topic(load_control_url: str, share: float) -> None:
-    """Set the share of the unseen topic at the load generator's control port."""
-    answer = httpx.post(
-        f"{load_control_url}/mix",
-        json={"unseen_topic_share": share},
-        timeout=LOAD_TIMEOUT_SECONDS,
-        trust_env=False,
-    )
-    answer.raise_for_status()
 
 
 def _rows(check: DriftCheck) -> list[tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 import click
 
-from controlplane.cli.connection import client_options, reason_option
+from controlplane.cli.connection import admin_client_options, reason_option
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.alerts import CreateApiKey, Role
 from eldr_runtime.cli.console import json_option, print_json, print_table
@@ -15,7 +15,7 @@ def keys_group() -> None:
 
 
 @keys_group.command("list")
-@client_options
+@admin_client_options
 @json_option
 def list_keys(client: ControlPlaneClient, as_json: bool) -> None:
     """List the keys, without their secrets."""
@@ -37,7 +37,7 @@ def list_keys(client: ControlPlaneClient, as_json: bool) -> None:
 )
 @click.option("--expires-in", type=click.FloatRange(min=1), metavar="SECONDS", help="Useless after that.")
 @reason_option
-@client_options
+@admin_client_options
 @json_option
 def create_key(
     client: ControlPlaneClient, name: str, role: str, expires_in: float | None, reason: str, as_json: bool
@@ -54,7 +54,7 @@ def create_key(
 @keys_group.command("revoke")
 @click.argument("key_id")
 @reason_option
-@client_options
+@admin_client_options
 def revoke_key(client: ControlPlaneClient, key_id: str, reason: str) -> None:
     """Make a key useless from now on."""
     key = client.revoke_key(key_id, reason)

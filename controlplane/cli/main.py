@@ -1,6 +1,7 @@
 """The `eldr` command: the runtime's commands and the control plane's in one group."""
 
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -28,10 +29,14 @@ cli = LazyGroup(places=runtime.PLACES | PLACES, help=runtime.HELP)
 click.version_option(package_name="eldr")(cli)
 
 
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status, as `eldr_runtime.cli.main.run` says."""
+    return runtime.run(arguments, group=cli, refused=(*runtime.REFUSED, ControlPlaneError, ClientError))
+
+
 def main() -> None:
     """Run the command line and end the process with its status."""
-    refused = (*runtime.REFUSED, ControlPlaneError, ClientError)
-    sys.exit(runtime.run(group=cli, refused=refused))
+    sys.exit(run())
 
 
 if __name__ == "__main__":

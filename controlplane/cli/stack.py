@@ -5,20 +5,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from controlplane.cli.launch import Children, answers, free_port
+import httpx
+
+from controlplane.cli.launch import Children, answers, take_port
 from controlplane.cli.run_folder import Keys, Run, RunFolder
 from controlplane.client import ControlPlaneClient
+from controlplane.client_transport import ClientError
 from controlplane.domain.alerts import CreateApiKey, Role
 from controlplane.domain.fleets import CreateFleet
-from controlplane.services.manage_keys import bootstrap_admin_key, make_key
+from controlplane.services.manage_keys import make_key
 from controlplane.services.record_change import Change
 from controlplane.storage.database import Database
+from controlplane.storage.repositories.keys import has_usable_key
 from controlplane.storage.schema import migrate
 from eldr_runtime.cli.console import say
-from eldr_runtime.errors import UnreadableFile
 from eldr_runtime.model_shape import ModelShape
 
 FLEET = "demo"
+ROUTER = "router-1"
 ACTOR = "eldr up"
 START_TIMEOUT_SECONDS = 90.0
 # The generated traffic: the shape of Qwen3-30B-A3B, the preset that its step times come from.
@@ -27,7 +31,6 @@ PRESET = "qwen3-30b-a3b-mi300x"
 WORKLOAD = "balanced"
 PROMPT_TOKENS = 150
 OUTPUT_TOKENS = 192
-RATE_PER_SECOND = 45.0
 STREAM_INTERVAL_TOKENS = 4
 # A demo of minutes needs in seconds what a production fleet does in minutes.
 DEMO_ENVIRONMENT = {
@@ -46,6 +49,7 @@ class StackSettings:
     n_prefill: int = 2
     n_decode: int = 8
     has_load: bool = False
+    rate_per_second: float = 45.0
     has_dashboard: bool = True
     control_plane_port: int = 8790
     router_port: int = 8780
@@ -60,13 +64,7 @@ class Stack:
         self.settings = settings
         self.keys = keys
         self.children = Children()
-        self.ports = {
-            "controlplane": settings.control_plane_port or free_port(),
-            "router": settings.router_port or free_port(),
-            "dashboard": settings.dashboard_port or free_port(),
-            "fleet": free_port(),
-            "load": free_port(),
-        }
+        self.ports: dict[str, int] = {}
 
     def url(self, name: str) -> str:
         """Return the address of one process."""
@@ -89,11 +87,23 @@ class Stack:
             pids=self.children.pids(),
         )
 
+    def start(self) -> None:
+        """Start what the settings ask for, and note in the folder where it is."""
+        self.start_control_plane()
+        self.start_router()
+        self.start_fleet()
+        if self.settings.has_load:
+            self.start_load()
+        if self.settings.has_dashboard:
+            self.start_dashboard()
+        self.settings.folder.write_run(self.run())
+
     def start_control_plane(self) -> None:
         """Start the control plane and wait until it is ready; make the fleet on the first start."""
+        port = self._take_port("controlplane", self.settings.control_plane_port)
         environment = {
             "ELDR_DATABASE_URL": self.settings.folder.database_url,
-            "ELDR_PORT": str(self.ports["controlplane"]),
+            "ELDR_PORT": port,
             "ELDR_LOG_LEVEL": "warning",
             **DEMO_ENVIRONMENT,
         }
@@ -104,8 +114,8 @@ class Stack:
 
     def start_router(self) -> None:
         """Start the router; it is ready once the fleet's workers are."""
-        port, data = str(self.ports["router"]), str(self.settings.folder.router_data)
-        arguments = ["router", "--fleet", FLEET, "--port", port, "--data", data, "--router-id", "router-1"]
+        arguments = ["router", "--fleet", FLEET, "--data", str(self.settings.folder.router_data)]
+        arguments += ["--port", self._take_port("router", self.settings.router_port), "--router-id", ROUTER]
         arguments += ["--control-plane", self.url("controlplane")]
         self._start("router", arguments, {"ELDR_API_KEY": self.keys.service}, ready="/livez")
 
@@ -114,21 +124,21 @@ class Stack:
         arguments = ["fleet", *_pool(self.settings), "--prefill", str(self.settings.n_prefill)]
         arguments += ["--decode", str(self.settings.n_decode), "--preset", PRESET]
         arguments += ["--stream-interval", str(STREAM_INTERVAL_TOKENS), "--fleet", FLEET]
-        arguments += ["--control-port", str(self.ports["fleet"]), "--control-plane", self.url("controlplane")]
+        arguments += ["--control-port", self._take_port("fleet"), "--control-plane", self.url("controlplane")]
         self._start("fleet", arguments, {"ELDR_API_KEY": self.keys.service}, ready="/simulated/status")
         self._wait("the router", f"{self.url('router')}/readyz")
 
     def start_load(self) -> None:
         """Start the load generator."""
         arguments = ["load", *_pool(self.settings), "--router", self.url("router")]
-        arguments += ["--rate", str(RATE_PER_SECOND), "--output-tokens", str(OUTPUT_TOKENS)]
-        arguments += ["--control-port", str(self.ports["load"]), "--json"]
+        arguments += ["--rate", f"{self.settings.rate_per_second:g}", "--output-tokens", str(OUTPUT_TOKENS)]
+        arguments += ["--control-port", self._take_port("load"), "--json"]
         self._start("load", arguments, {}, ready="/status")
 
     def start_dashboard(self) -> None:
         """Start the dashboard, signed in with the operator's key."""
         arguments = ["dashboard", "--control-plane", self.url("controlplane"), "--fleet", FLEET]
-        arguments += ["--port", str(self.ports["dashboard"])]
+        arguments += ["--port", self._take_port("dashboard", self.settings.dashboard_port)]
         environment = {"ELDR_DASHBOARD_API_KEY": self.keys.operator}
         self._start("dashboard", arguments, environment, ready="/_stcore/health")
 
@@ -137,6 +147,11 @@ class Stack:
         self.children.start(name, arguments, log_file=log_file, environment=environment)
         self._wait(f"starting {name}", f"{self.url(name)}{ready}")
 
+    def _take_port(self, name: str, wanted: int = 0) -> str:
+        """Choose a port only now: one chosen early may be taken by a connection meanwhile."""
+        self.ports[name] = take_port(self.ports.get(name, wanted), f"--{name}-port")
+        return str(self.ports[name])
+
     def _wait(self, what: str, url: str) -> None:
         self.children.wait_for(what, lambda: answers(url), START_TIMEOUT_SECONDS)
 
@@ -144,56 +159,48 @@ class Stack:
 @contextmanager
 def running_stack(settings: StackSettings) -> Iterator[Stack]:
     """Start everything, yield, and end everything."""
-    settings.folder.make()
-    stack = Stack(settings, prepare_database(settings.folder))
-    try:
-        stack.start_control_plane()
-        stack.start_router()
-        stack.start_fleet()
-        if settings.has_load:
-            stack.start_load()
-        if settings.has_dashboard:
-            stack.start_dashboard()
-        settings.folder.write_run(stack.run())
-        yield stack
-    finally:
-        stack.children.stop()
-        settings.folder.remove_run()
+    folder = settings.folder
+    folder.make()
+    with folder.in_use():
+        stack = Stack(settings, prepare_database(folder))
+        try:
+            stack.start()
+            yield stack
+        except (ClientError, httpx.TransportError):
+            stack.children.check()  # that a process ended is the better reason
+            raise
+        finally:
+            stack.children.stop()
+            folder.remove_run()
 
 
 def prepare_database(folder: RunFolder) -> Keys:
     """Bring the schema up to date; on the first start make an admin, an operator and a service key."""
     database = Database(folder.database_url)
+    now = datetime.now(UTC)
     try:
         migrate(database)
-        made = bootstrap_admin_key(database, datetime.now(UTC))
-        if made is None:
-            return _stored_keys(folder)
         with database.write() as session:
-            change = Change(session=session, actor=ACTOR, request_id="first-start", now=datetime.now(UTC))
-            keys = Keys(
-                admin=made.secret,
-                operator=_make_key(change, "operator", Role.OPERATOR),
-                service=_make_key(change, "routers-and-workers", Role.SERVICE),
-            )
-        folder.write_keys(keys)
-        say(f"admin key, shown this once: {keys.admin}")
-        return keys
+            if has_usable_key(session, Role.ADMIN, now):
+                return folder.read_keys()
+            made = _make_keys(Change(session=session, actor=ACTOR, request_id="first-start", now=now))
+            # Before the commit: keys in the database whose secrets nobody has would lock everybody out.
+            folder.write_keys(made)
+        say(f"admin key, shown this once: {made.admin}")
+        return made
     finally:
         database.close()
 
 
-def _stored_keys(folder: RunFolder) -> Keys:
-    stored = folder.read_keys()
-    if stored is None:
-        raise UnreadableFile(
-            f"{folder.path}/keys.json is missing: the database has keys, and only their hashes are in it"
-        )
-    return stored
+def _make_keys(change: Change) -> Keys:
+    def make(name: str, role: Role) -> str:
+        return make_key(change, CreateApiKey(name=name, role=role, reason="first start of eldr up")).secret
 
-
-def _make_key(change: Change, name: str, role: Role) -> str:
-    return make_key(change, CreateApiKey(name=name, role=role, reason="first start of eldr up")).secret
+    return Keys(
+        admin=make("admin", Role.ADMIN),
+        operator=make("operator", Role.OPERATOR),
+        service=make("routers-and-workers", Role.SERVICE),
+    )
 
 
 def _demo_fleet() -> CreateFleet:

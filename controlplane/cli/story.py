@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from controlplane.cli.drift import inject_unseen_topic
-from controlplane.cli.launch import POLL_SECONDS
-from controlplane.cli.load_status import LoadStatus, read_load_status
+import click
+
+from controlplane.cli.load_control import LoadStatus, inject_unseen_topic, read_load_status
 from controlplane.cli.stack import Stack
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.alerts import Alert, AlertState
@@ -89,7 +89,7 @@ class Story:
         self._wait("the calibration", lambda: self._run_is_over(run.id))
         done = self._client.calibration_run(run.id)
         if done.version_id is None:
-            raise RuntimeError(f"the calibration ended as {done.state}: {done.error}")
+            raise click.ClickException(f"the calibration ended as {done.state}: {done.error}")
         version = self._version(done.version_id)
         self._tell(f"calibrated version {version.number} from {version.n_requests:,} requests")
         return version
@@ -216,12 +216,7 @@ class Story:
     def _wait(
         self, what: str, is_so: Callable[[], bool], timeout_seconds: float = STEP_TIMEOUT_SECONDS
     ) -> None:
-        deadline = time.monotonic() + timeout_seconds
-        while not is_so():
-            self._stack.children.check()
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{what} took more than {timeout_seconds:g} s")
-            time.sleep(POLL_SECONDS)
+        self._stack.children.wait_for(what, is_so, timeout_seconds)
 
 
 def _effect(experiment: Experiment, metric: str) -> Effect:
