@@ -52,21 +52,11 @@ FLEET = {
     "decode_profile_share": 1.0,
 }
 WORKER_HEARTBEAT = {
-    "v": 1,
-    "fleet": "demo",
-    "worker_id": "decode-0",
-    "role": "decode",
-    "url": "http://127.0.0.1:9000",
-    "engine": "vllm",
-    "engine_version": "0.11",
-    "plugin_version": None,
-    "model": "toy/moe",
-    "kv_connector": "NixlConnector",
-    "transfer_mode": "pull",
-    "self_test": "passed",
-    "state": "ready",
+    "v": 1, "fleet": "demo", "worker_id": "decode-0", "role": "decode", "url": "http://127.0.0.1:9000",
+    "engine": "vllm", "engine_version": "0.11", "plugin_version": None, "model": "toy/moe",
+    "kv_connector": "NixlConnector", "transfer_mode": "pull", "self_test": "passed", "state": "ready",
     "capacity": 64,
-}
+}  # fmt: skip
 UPLOAD_HEADERS = {"Content-Type": "application/octet-stream", "X-Reason": "for a test"}
 
 
@@ -392,22 +382,11 @@ def running_experiment() -> Callable[..., ExperimentRow]:
 
     def build(fleet: str, now: datetime, **columns: object) -> ExperimentRow:
         values = {
-            "id": new_id(),
-            "fleet": fleet,
-            "state": ExperimentState.RUNNING,
-            "treatment_policy": "eldr_capped",
-            "treatment_tau": 0.1,
-            "treatment_load_cap": 1.25,
-            "control_policy": "join_shortest_queue",
-            "n_pairs": 6,
-            "window_seconds": 60,
-            "washout_seconds": 20,
-            "seed": 1,
-            "starts_at": now,
-            "ends_at": now + timedelta(seconds=720),
-            "actor": "test",
-            "reason": "for a test",
-        }
+            "id": new_id(), "fleet": fleet, "state": ExperimentState.RUNNING, "treatment_policy": "eldr_capped",
+            "treatment_tau": 0.1, "treatment_load_cap": 1.25, "control_policy": "join_shortest_queue",
+            "n_pairs": 6, "window_seconds": 60, "washout_seconds": 20, "seed": 1, "starts_at": now,
+            "ends_at": now + timedelta(seconds=720), "actor": "test", "reason": "for a test",
+        }  # fmt: skip
         return ExperimentRow(**values | columns)
 
     return build
