@@ -178,17 +178,17 @@ def _fit(size: FitSize) -> FitCost:
     shape = ModelShape(model="bench", n_layers=size.n_layers, n_experts=size.n_experts, top_k=size.top_k)
     trace = calibration_trace(WorkloadSettings(shape=shape), n_requests=size.n_requests, seed=1)
     settings = CalibrationSettings(n_clusters=size.n_clusters, n_pairs=size.n_pairs)
-    entered: dict[str, float] = {}
+    ended_at: dict[str, float] = {}
 
     def on_progress(stage: CalibrationStage, share: float) -> None:
-        entered.setdefault(stage.value, time.perf_counter())
+        ended_at[stage.value] = time.perf_counter()
 
     started = time.perf_counter()
     fit_version(trace, settings, on_progress)
-    ended = time.perf_counter()
-    marks = [*entered.values(), ended]
-    stages = tuple((name, marks[n + 1] - marks[n]) for n, name in enumerate(entered))
-    return FitCost(seconds=ended - started, stage_seconds=stages, peak_mib=_peak_mib())
+    seconds = time.perf_counter() - started
+    ends = [started, *ended_at.values()]
+    stages = tuple((name, ends[n + 1] - ends[n]) for n, name in enumerate(ended_at))
+    return FitCost(seconds=seconds, stage_seconds=stages, peak_mib=_peak_mib())
 
 
 def _cluster(size: ClusterSize) -> ClusterCost:
