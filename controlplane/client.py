@@ -288,7 +288,7 @@ class ControlPlaneClient:
 
     def create_key(self, command: CreateApiKey) -> NewApiKey:
         """Make a key; its secret is in the answer and nowhere else."""
-        return self._transport.act(NewApiKey, "/v1/keys", command)
+        return self._transport.act(NewApiKey, "/v1/keys", command, is_repeatable=False)
 
     def revoke_key(self, key_id: str, reason: str) -> ApiKey:
         """Make a key useless."""

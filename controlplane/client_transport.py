@@ -108,10 +108,11 @@ class ClientTransport:
         *,
         dry_run: bool = False,
         idempotency_key: str | None = None,
+        is_repeatable: bool = True,
     ) -> Value:
-        """POST a command."""
+        """POST a command, with an Idempotency-Key unless its answer is not kept to be repeated."""
         parameters = {"dry_run": "true"} if dry_run else {}
-        headers = idempotency(idempotency_key)
+        headers = idempotency(idempotency_key) if is_repeatable else {}
         body = to_json_value(command)
         return decode(kind, self.send("POST", path, params=parameters, json=body, headers=headers))
 
