@@ -1,5 +1,6 @@
 """`eldr bench`: what fitting and routing cost on this machine, beside what they should."""
 
+import itertools
 import os
 import platform
 from collections.abc import Sequence
@@ -108,9 +109,9 @@ def clustering_costs(size: ClusterSize | None) -> list[Cost]:
 def route_costs(size: RouteSize) -> list[Cost]:
     """Measure what each request costs."""
     costs = []
-    for n_workers in size.n_workers:
-        what = f"routing decision, {n_workers} workers x {size.n_features:,} features"
-        elapsed = measure_decision_us(n_workers, size)
+    for n_workers, policy in itertools.product(size.n_workers, size.policies):
+        what = f"{policy.value} decision, {n_workers} workers x {size.n_features:,} features"
+        elapsed = measure_decision_us(policy, n_workers, size)
         costs += _median_and_p99(what, "us", elapsed, DECISION_TARGET_US.get(n_workers))
     prompt = f"{size.n_tokens:,} tokens x {size.n_layers} layers"
     costs += _median_and_p99(f"counting {prompt}", "ms", measure_counting_ms(size), COUNTING_TARGET_MS)

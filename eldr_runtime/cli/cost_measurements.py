@@ -71,6 +71,7 @@ class RouteSize:
 
     n_features: int = 6144
     n_workers: tuple[int, ...] = (16, 256)
+    policies: tuple[PolicyName, ...] = (PolicyName.ELDR, PolicyName.ELDR_CAPPED)
     n_decisions: int = 5000
     n_tokens: int = 1000
     n_layers: int = 48
@@ -115,8 +116,8 @@ def measure_clustering(size: ClusterSize) -> ClusterCost:
     return _in_own_process(_cluster, size)
 
 
-def measure_decision_us(n_workers: int, size: RouteSize) -> Floats:
-    """Time routing decisions one by one.
+def measure_decision_us(policy: PolicyName, n_workers: int, size: RouteSize) -> Floats:
+    """Time a policy's routing decisions one by one.
 
     Returns
     -------
@@ -125,7 +126,7 @@ def measure_decision_us(n_workers: int, size: RouteSize) -> Floats:
     rng = np.random.default_rng(1)
     version = HasCentroids(centroids=_topic_rows(n_workers, size.n_features, 16, rng), content_hash="0" * 64)
     ids = [f"decode-{worker:03d}" for worker in range(n_workers)]
-    table = build_routing_table(version, ids, PolicySettings(policy=PolicyName.ELDR_CAPPED))
+    table = build_routing_table(version, ids, PolicySettings(policy=policy))
     counter = InFlightCounter()
     signatures = _topic_rows(256, size.n_features, 16, rng)
     elapsed_us = np.empty(size.n_decisions)

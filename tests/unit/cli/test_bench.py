@@ -42,10 +42,10 @@ def test_what_is_not_measured_is_listed_and_said_so() -> None:
 
 def test_costs_of_a_request() -> None:
     costs = _named(route_costs(TINY_ROUTE))
-    median = costs["routing decision, 2 workers x 12 features, median"]
-    p99 = costs["routing decision, 2 workers x 12 features, P99"]
+    median = costs["eldr decision, 2 workers x 12 features, median"]
+    p99 = costs["eldr decision, 2 workers x 12 features, P99"]
     assert 0 < median.measured <= p99.measured
-    assert "routing decision, 3 workers x 12 features, median" in costs
+    assert "eldr_capped decision, 3 workers x 12 features, median" in costs
     assert costs["counting 10 tokens x 2 layers, median"].measured > 0
 
 
