@@ -5,16 +5,17 @@ it if the whole interval is beyond the least gain that matters, nothing to gain 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import TypeAlias
 
 import numpy as np
 
-from eldr_runtime.array_types import Bools, Floats32
+from eldr_runtime.array_types import Floats32
 from eldr_runtime.calibration import CalibrationSettings, fit_version
 from eldr_runtime.errors import InvalidValue, ModelMismatch
 from eldr_runtime.expert_trace import ExpertTrace
-from eldr_runtime.held_out_union import HeldOutUnion, expected_unions, judge, split_half, union_changes
+from eldr_runtime.held_out_union import HeldOutUnion, expected_unions, judge, union_changes
 from eldr_runtime.latency_model import LatencyPreset
 from eldr_runtime.oracle_grouping import oracle_groups
 from eldr_runtime.readiness_report import (
@@ -68,27 +69,12 @@ def assess(
     least_gain_percent: float = LEAST_GAIN_PERCENT,
     on_progress: OnStage | None = None,
 ) -> ReadinessReport:
-    """Assess a trace.
+    """Assess a trace with decode counts.
 
-    Parameters
-    ----------
-    trace : ExpertTrace
-        With decode counts.
-    n_clusters : int
-        Decode workers to route between.
-    step_time : LatencyPreset, optional
-        Predicts decode step times; must have the layers and experts of the trace. Each request is taken to
-        hold the mean prompt and half the mean output of the trace.
-    batch_sizes : sequence of int
-        The verdict rests on 16 where clusters that hold a batch cover 90 % of the requests, else on the
-        largest size where they do.
-    seed : int
-        Of the fit, the draws and the oracle grouping; splits are seeded 0, 1, ...
-    n_splits : int
-        At least 2.
-    least_gain_percent : float
-        Least gain that matters, above 0.
-    on_progress : callable, optional
+    A `step_time` predicts decode step times, with the mean prompt and half the mean output of the trace in
+    each request; it must have the layers and experts of the trace. The verdict rests on batches of 16 where
+    clusters that hold one cover 90 % of the requests, else on the largest of `batch_sizes` where they do.
+    Splits, at least 2, are seeded 0, 1, ...; `seed` is of the fit, the draws and the oracle grouping.
     """
     if not least_gain_percent > 0:
         raise InvalidValue(field="least_gain_percent", value=least_gain_percent, limit="above 0")
@@ -97,15 +83,12 @@ def assess(
     report_to = on_progress or _nobody
     trace, n_left_out = trace.without_uncovered()
     gain = _gain(trace, n_clusters, batch_sizes, seed, n_splits, report_to)
-    deciding = _deciding(gain)
     report_to(ReadinessStage.CATEGORIES, 0.0)
-    categories = _categories(trace, CATEGORY_BATCH_SIZE, seed)
+    categories = _categories(trace, least_gain_percent, seed)
     report_to(ReadinessStage.CATEGORIES, 1.0)
-    oracle = _oracle(trace, n_clusters, batch_sizes, seed, report_to)
-    tpot = () if step_time is None else _predict(trace, gain, step_time)
-    verdict = _verdict(deciding, least_gain_percent)
-    return ReadinessReport(
-        verdict=verdict,
+    deciding = _deciding(gain)
+    report = ReadinessReport(
+        verdict=_verdict(deciding, least_gain_percent),
         decided_at_batch_size=None if deciding is None else deciding.batch_size,
         least_gain_percent=least_gain_percent,
         n_requests=len(trace),
@@ -115,13 +98,21 @@ def assess(
         clusters=() if deciding is None else deciding.by_cluster,
         category_batch_size=CATEGORY_BATCH_SIZE,
         categories=categories,
-        oracle=oracle,
-        predicted_tpot=tpot,
-        preset_name=None if step_time is None else step_time.name,
-        preset_source=None if step_time is None else step_time.source,
-        preset_uncertainty_percent=None if step_time is None else step_time.uncertainty_percent,
+        oracle=_oracle(trace, n_clusters, batch_sizes, seed, report_to),
         signature_note=trace.signature_note,
-        sentences=describe(verdict, deciding, categories, oracle, tpot, step_time, least_gain_percent),
+    )
+    if step_time is not None:
+        report = _with_prediction(report, trace, step_time)
+    return replace(report, sentences=describe(report, batch_sizes))
+
+
+def _with_prediction(report: ReadinessReport, trace: ExpertTrace, preset: LatencyPreset) -> ReadinessReport:
+    return replace(
+        report,
+        predicted_tpot=_predict(trace, report.gain, preset),
+        preset_name=preset.name,
+        preset_source=preset.source,
+        preset_uncertainty_percent=preset.uncertainty_percent,
     )
 
 
@@ -163,21 +154,22 @@ def _verdict(deciding: HeldOutUnion | None, least_gain_percent: float) -> Verdic
     return Verdict.NOTHING_TO_GAIN if low > -least_gain_percent else Verdict.INCONCLUSIVE
 
 
-def _categories(trace: ExpertTrace, batch_size: int, seed: int) -> tuple[CategoryGain, ...]:
+def _categories(trace: ExpertTrace, least_gain_percent: float, seed: int) -> tuple[CategoryGain, ...]:
     if trace.labels is None:
         return ()
     labels = np.asarray(trace.labels)
     p = trace.decode_share
-    (mixed,) = expected_unions(p, [batch_size])
-    gains = [_category(p, labels == name, str(name), mixed, batch_size, seed) for name in np.unique(labels)]
+    (mixed,) = expected_unions(p, [CATEGORY_BATCH_SIZE])
+    gains = [
+        _category(p[labels == name], str(name), mixed, least_gain_percent, seed) for name in np.unique(labels)
+    ]
     return tuple(sorted(gains, key=lambda one: (one.percent is None, one.percent or 0.0, one.category)))
 
 
 def _category(
-    p: Floats32, is_member: Bools, name: str, mixed: float | None, batch_size: int, seed: int
+    members: Floats32, name: str, mixed: float | None, least_gain_percent: float, seed: int
 ) -> CategoryGain:
-    members = p[is_member]
-    (union,) = expected_unions(members, [batch_size])
+    (union,) = expected_unions(members, [CATEGORY_BATCH_SIZE])
     if union is None or mixed is None:
         return CategoryGain(
             category=name,
@@ -187,10 +179,12 @@ def _category(
             finding=CategoryFinding.TOO_SMALL,
         )
     percent = 100.0 * (union / mixed - 1.0)
-    interval = _category_interval(members, percent, mixed, batch_size, seed)
+    interval = _category_interval(members, percent, mixed, CATEGORY_BATCH_SIZE, seed)
     finding = CategoryFinding.UNCERTAIN
-    if interval is not None:
-        finding = CategoryFinding.GAINS if interval[1] < 0.0 else CategoryFinding.GAINS_NOTHING
+    if interval is not None and interval[1] < 0.0:
+        finding = CategoryFinding.GAINS
+    elif interval is not None and interval[0] > -least_gain_percent:
+        finding = CategoryFinding.GAINS_NOTHING
     return CategoryGain(
         category=name, n_requests=len(members), percent=percent, interval=interval, finding=finding
     )
@@ -199,16 +193,23 @@ def _category(
 def _category_interval(
     members: Floats32, percent: float, mixed: float, batch_size: int, seed: int
 ) -> tuple[float, float] | None:
-    """Take the spread of halves about the whole for that of the whole about the truth."""
-    if len(members) < 2 * batch_size:
+    """Give a 95 % interval from draws of some of the members: a jackknife that deletes d of n.
+
+    The deviation of the rest about the whole times `sqrt((n - d) / d)` is that of the whole about the truth,
+    for d of more than `sqrt(n)` (Shao and Wu, 1989). The rest must hold a batch; d is n / 2 where it can be.
+    """
+    n_members = len(members)
+    n_drawn = max(n_members // 2, batch_size)
+    n_deleted = n_members - n_drawn
+    if n_deleted**2 <= n_members:
         return None
-    draws = []
-    for draw in range(N_CATEGORY_DRAWS // 2):
-        for half in split_half(None, len(members), seed + draw):
-            (union,) = expected_unions(members[half], [batch_size])
-            if union is not None:
-                draws.append(100.0 * (union / mixed - 1.0))
-    low, high = np.quantile(np.array(draws) - np.mean(draws), [0.025, 0.975]) + percent
+    rng = np.random.default_rng(seed)
+    draws = np.empty(N_CATEGORY_DRAWS)
+    for draw in range(N_CATEGORY_DRAWS):
+        (union,) = expected_unions(members[rng.permutation(n_members)[:n_drawn]], [batch_size])
+        draws[draw] = np.nan if union is None else 100.0 * (union / mixed - 1.0)
+    deviations = (draws - draws.mean()) * np.sqrt(n_drawn / n_deleted)
+    low, high = np.quantile(deviations, [0.025, 0.975]) + percent
     return float(low), float(high)
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from eldr_runtime.held_out_union import ClusterChange, HeldOutUnion
-from eldr_runtime.latency_model import LatencyPreset
 
 CATEGORY_BATCH_SIZE = 16
 
@@ -19,7 +18,7 @@ class Verdict(StrEnum):
 
 
 class CategoryFinding(StrEnum):
-    """What batches of a single category come to."""
+    """What batches of one category come to: the interval is below 0, or short of the gain that matters."""
 
     GAINS = "gains"
     GAINS_NOTHING = "gains_nothing"
@@ -31,8 +30,8 @@ class CategoryFinding(StrEnum):
 class CategoryGain:
     """Union of a batch of one category against a mixed batch, %.
 
-    The interval, 95 %, is from halves of the category; None with fewer requests than two batches. A category
-    with fewer requests than a batch is too small for any figure.
+    The interval, 95 %, is from draws of some of its requests; None where they are too few for that (fewer
+    than 21 for batches of 16). A category with fewer requests than a batch is too small for any figure.
     """
 
     category: str
@@ -97,40 +96,39 @@ class ReadinessReport:
     category_batch_size: int
     categories: tuple[CategoryGain, ...]
     oracle: tuple[OracleChange, ...]
-    predicted_tpot: tuple[PredictedTpot, ...]
-    preset_name: str | None
-    preset_source: str | None
-    preset_uncertainty_percent: float | None
+    predicted_tpot: tuple[PredictedTpot, ...] = ()
+    preset_name: str | None = None
+    preset_source: str | None = None
+    preset_uncertainty_percent: float | None = None
     signature_note: str | None
-    sentences: tuple[str, ...]
+    sentences: tuple[str, ...] = ()
 
 
-def describe(
-    verdict: Verdict,
-    deciding: HeldOutUnion | None,
-    categories: Sequence[CategoryGain],
-    oracle: Sequence[OracleChange],
-    tpot: Sequence[PredictedTpot],
-    preset: LatencyPreset | None,
-    least_gain_percent: float,
-) -> tuple[str, ...]:
-    """Put the findings in words."""
+def describe(report: ReadinessReport, batch_sizes: Sequence[int]) -> tuple[str, ...]:
+    """Put the findings in words; `batch_sizes` are those asked for."""
+    deciding = next((one for one in report.gain if one.batch_size == report.decided_at_batch_size), None)
     if deciding is None:
         return ("No batch size could be judged: too few requests are in clusters that hold a batch.",)
     size = deciding.batch_size
-    sentences = [_verdict_sentence(verdict, deciding, least_gain_percent)]
+    sentences = [_verdict_sentence(report.verdict, deciding, report.least_gain_percent)]
     sentences += [
         f"The best static grouping found with the true decode use (a heuristic) gives {o.percent:+.1f} %."
-        for o in oracle
+        for o in report.oracle
         if o.batch_size == size
     ]
-    sentences += _category_sentences(categories)
+    sentences += _cluster_sentences(report.clusters)
+    sentences += _category_sentences(report.categories)
     sentences += [
-        f"Predicted change of time per output token at batch {size} on {preset.name}: {t.percent:+.1f} %"
-        f" ({t.interval[0]:+.1f} to {t.interval[1]:+.1f} %); {preset.source}."
-        for t in tpot
-        if preset is not None and t.batch_size == size
+        f"Predicted change of time per output token at batch {size} on {report.preset_name}:"
+        f" {t.percent:+.1f} % ({t.interval[0]:+.1f} to {t.interval[1]:+.1f} %); {report.preset_source}."
+        for t in report.predicted_tpot
+        if t.batch_size == size
     ]
+    judged = {one.batch_size for one in report.gain}
+    if missing := [str(asked) for asked in batch_sizes if asked not in judged]:
+        sentences.append(
+            f"Too few requests to judge batches of {', '.join(missing)}: on some split no cluster holds one."
+        )
     return tuple(sentences)
 
 
@@ -147,6 +145,18 @@ def _verdict_sentence(verdict: Verdict, deciding: HeldOutUnion, least_gain_perce
         Verdict.INCONCLUSIVE: f"Inconclusive: {measured}, on both sides of {matters}. More requests help.",
     }
     return meaning[verdict]
+
+
+def _cluster_sentences(clusters: Sequence[ClusterChange]) -> list[str]:
+    percents = [one.percent for one in clusters if one.percent is not None]
+    if not percents:
+        return []
+    n_nothing = sum(percent >= 0.0 for percent in percents)
+    nothing = f"{n_nothing} of them gain nothing" if n_nothing else "each gains"
+    return [
+        f"By cluster (first split): {min(percents):+.1f} to {max(percents):+.1f} % over {len(percents)}"
+        f" clusters; {nothing}."
+    ]
 
 
 def _category_sentences(categories: Sequence[CategoryGain]) -> list[str]:

@@ -1,6 +1,7 @@
 """Expert traces from folders in layouts other than the trace pack."""
 
 import json
+import zlib
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -11,10 +12,25 @@ from eldr_runtime.array_types import Counts, Ints
 from eldr_runtime.errors import InvalidTrace, UnreadableFile
 from eldr_runtime.expert_trace import ExpertTrace
 from eldr_runtime.model_shape import ModelShape
+from eldr_runtime.subject_domains import domain_of
 from eldr_runtime.trace_files import count_by_request, load_trace
 
 GPT_OSS_20B = ModelShape(model="openai/gpt-oss-20b", n_layers=24, n_experts=32, top_k=4)
 QWEN3_30B_A3B = ModelShape(model="Qwen/Qwen3-30B-A3B", n_layers=48, n_experts=128, top_k=8)
+MAX_TOKENS = 2**32 - 1
+# What zipfile and numpy raise for damaged archives, unknown compression and shapes no memory holds.
+UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    EOFError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,
+    BadZipFile,
+    zlib.error,
+)
 # Layers of the recorded language counts miss their sum by up to 0.03 %; more means other data.
 ROUNDING_LIMIT_SHARE = 0.001
 
@@ -28,8 +44,9 @@ def import_raw(folder: Path) -> ExpertTrace:
     """Read a trace from a folder of recorded expert ids or counts.
 
     Two layouts are known. GPT-OSS-20B: `decode_topk.npz` (`topk`, `offsets`) with `requests.json` (a list
-    of objects with `category`) holds decode tokens only: the first quarter of each request's tokens, at
-    least one, stands in for its prompt, the rest is its decode phase. Qwen3-30B-A3B: `prefill_counts.npz`
+    of objects with `category`, and `dataset` where known) holds decode tokens only: the first quarter of each
+    request's tokens, at least one, stands in for its prompt, the rest is its decode phase. Its labels are the
+    domains of the categories (`subject_domains`). Qwen3-30B-A3B: `prefill_counts.npz`
     (`counts`, `total_tokens`, `langs`) holds one row of pooled counts a language, and no decode phase.
 
     Raises
@@ -48,10 +65,10 @@ def import_raw(folder: Path) -> ExpertTrace:
 
 def _import_decode_ids(folder: Path) -> ExpertTrace:
     topk, offsets = _read_arrays(folder / "decode_topk.npz", "topk", "offsets")
-    labels = _read_categories(folder / "requests.json")
+    labels = _read_domains(folder / "requests.json")
     if topk.dtype != np.uint8:
         raise InvalidTrace(field="topk dtype", value=str(topk.dtype), limit="uint8")
-    ids, ends = topk.astype(np.uint8, copy=False), offsets.astype(np.int64)
+    ids, ends = topk.astype(np.uint8, copy=False), _integers("offsets", offsets, n_axes=1)
     n_tokens = np.diff(ends)
     if (n_tokens < 2).any():
         limit = "at least 2: one for the signature, one for the decode phase"
@@ -79,8 +96,20 @@ def _import_language_counts(folder: Path) -> ExpertTrace:
     counts, total_tokens, languages = _read_arrays(
         folder / "prefill_counts.npz", "counts", "total_tokens", "langs"
     )
-    n_tokens = total_tokens.astype(np.int64)
-    whole, n_missed = _restore_sums(counts.astype(np.int64), n_tokens)
+    n_tokens = _integers("total_tokens", total_tokens, n_axes=1)
+    if n_tokens.size and not 1 <= n_tokens.min() <= n_tokens.max() <= MAX_TOKENS:
+        worst = int(n_tokens.min() if n_tokens.min() < 1 else n_tokens.max())
+        raise InvalidTrace(field="total_tokens", value=worst, limit=f"from 1 to {MAX_TOKENS}")
+    found = _integers("counts", counts, n_axes=3)
+    expected = (len(n_tokens), *QWEN3_30B_A3B.counts_shape)
+    if found.shape != expected or not found.size:
+        raise InvalidTrace(field="counts shape", value=found.shape, limit=f"{expected}, at least one row")
+    if not 0 <= found.min() <= found.max() <= MAX_TOKENS:
+        worst = int(found.min() if found.min() < 0 else found.max())
+        raise InvalidTrace(field="counts", value=worst, limit=f"from 0 to {MAX_TOKENS}")
+    if languages.ndim != 1:
+        raise InvalidTrace(field="langs shape", value=languages.shape, limit="1 axis")
+    whole, n_missed = _restore_sums(found, n_tokens)
     return ExpertTrace(
         shape=QWEN3_30B_A3B,
         prefill_counts=whole,
@@ -113,18 +142,26 @@ def _restore_sums(counts: Ints, n_tokens: Ints) -> tuple[Counts, int]:
     return whole.astype(np.uint32), int(n_missed.max())
 
 
+def _integers(field: str, array: NDArray[np.generic], *, n_axes: int) -> Ints:
+    if array.dtype.kind not in "iu":
+        raise InvalidTrace(field=f"{field} dtype", value=str(array.dtype), limit="integers")
+    if array.ndim != n_axes:
+        raise InvalidTrace(field=f"{field} shape", value=array.shape, limit=f"{n_axes} axes")
+    return array.astype(np.int64)
+
+
 def _read_arrays(path: Path, *names: str) -> list[NDArray[np.generic]]:
     try:
         # np.load leaves a file it opened itself open when it is no archive.
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as archive:
             return [archive[name] for name in names]
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+    except UNREADABLE as error:
         raise UnreadableFile(f"{path}: not an archive of {', '.join(names)}: {error}") from error
 
 
-def _read_categories(path: Path) -> tuple[str, ...]:
+def _read_domains(path: Path) -> tuple[str, ...]:
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(str(row["category"]) for row in rows)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return tuple(domain_of(str(row.get("dataset", "")), str(row["category"])) for row in rows)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnreadableFile(f"{path}: not a list of requests with a category: {error!r}") from error

@@ -20,6 +20,7 @@ from eldr_runtime.cli.console import (
 )
 from eldr_runtime.cli.report_html import ReportSection, ReportTable, write_report
 from eldr_runtime.cli.traces import say_note, trace_argument
+from eldr_runtime.held_out_union import ClusterChange
 from eldr_runtime.json_values import to_json_value
 from eldr_runtime.latency_model import PRESETS, find_preset
 from eldr_runtime.readiness import assess
@@ -92,6 +93,12 @@ def _print_for_people(report: ReadinessReport) -> None:
     if report.gain:
         table = gain_table(report)
         print_table("Against mixed batches, on requests the fit has not seen", table.columns, table.rows)
+    if report.clusters:
+        print_table(
+            f"By cluster, batch {report.decided_at_batch_size}",
+            ("cluster", "requests", "experts loaded"),
+            [_cluster_row(one) for one in report.clusters],
+        )
     judged = _judged_categories(report)
     if judged:
         rows = [(*_category_row(one), one.finding.value.replace("_", " ")) for one in judged]
@@ -141,6 +148,11 @@ def _category_section(report: ReadinessReport) -> Iterator[ReportSection]:
 
 def _judged_categories(report: ReadinessReport) -> list[CategoryGain]:
     return [one for one in report.categories if one.percent is not None]
+
+
+def _cluster_row(one: ClusterChange) -> tuple[str, str, str]:
+    change = "too small" if one.percent is None else f"{one.percent:+.1f} %"
+    return str(one.cluster), f"{one.n_requests:,}", change
 
 
 def _category_row(one: CategoryGain) -> tuple[str, str, str]:

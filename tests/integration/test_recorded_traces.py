@@ -1,6 +1,7 @@
 """The traces recorded from real models, where they are at hand."""
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,9 @@ def test_gpt_oss_20b(gpt_oss_20b: ExpertTrace) -> None:
     n_tokens = trace.prompt_tokens + trace.decode_steps
     assert (trace.prompt_tokens == np.maximum(n_tokens // 4, 1)).all()
     assert trace.labels is not None
-    assert trace.labels[0] == "fact_checking"
+    assert trace.labels[0] == "fact checking"
+    n_of = Counter(trace.labels)
+    assert (len(n_of), n_of["safety"], n_of["other"]) == (17, 88, 22)
     assert trace.signature_note is not None
     assert "first quarter" in trace.signature_note
 

@@ -109,15 +109,30 @@ class TestFindings:
         assert percents == sorted(percents, key=lambda percent: percent or 0.0)
         assert any("gain nothing: rest." in sentence for sentence in report.sentences)
 
+    def test_clusters_are_told_of(self, report: ReadinessReport) -> None:
+        percents = [one.percent for one in report.clusters if one.percent is not None]
+        low, high = min(percents), max(percents)
+        start = f"By cluster (first split): {low:+.1f} to {high:+.1f} % over {len(percents)} clusters;"
+        assert any(sentence.startswith(start) for sentence in report.sentences)
+
+    def test_sizes_no_cluster_holds_are_told_of(self) -> None:
+        result = assess(TOPICS, n_clusters=4, batch_sizes=(8, 200), n_splits=2)
+        asked = "batches of 200: on some split no cluster holds one."
+        assert result.sentences[-1] == f"Too few requests to judge {asked}"
+
     def test_small_categories_are_named_as_such(self) -> None:
-        labels = ("few",) * 15 + ("some",) * 25 + ("many",) * 280
+        labels = ("few",) * 15 + ("some",) * 20 + ("more",) * 21 + ("many",) * 264
         result = assess(replace(TOPICS, labels=labels), n_clusters=4, batch_sizes=(8,), n_splits=2)
         found = {one.category: one for one in result.categories}
         assert (found["few"].finding, found["few"].percent) == (CategoryFinding.TOO_SMALL, None)
         assert (found["some"].finding, found["some"].interval) == (CategoryFinding.UNCERTAIN, None)
         assert found["some"].percent is not None
         assert found["many"].interval is not None
-        assert any(s.endswith("fewer than 16 requests: 1 of 3 categories.") for s in result.sentences)
+        # 21 requests: draws of 16 leave 5 out, more than sqrt(21); of 20 only 4.
+        assert found["more"].interval is not None
+        assert found["more"].percent is not None
+        assert found["more"].interval[0] < found["more"].percent < found["more"].interval[1]
+        assert any(s.endswith("fewer than 16 requests: 1 of 4 categories.") for s in result.sentences)
 
     def test_oracle_is_no_worse_than_what_was_found(self, report: ReadinessReport) -> None:
         oracle = {one.batch_size: one.percent for one in report.oracle}

@@ -1,10 +1,11 @@
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from eldr_runtime.errors import InvalidTrace, UnreadableFile
+from eldr_runtime.errors import EldrError, InvalidTrace, UnreadableFile
 from eldr_runtime.trace_files import save_trace
 from eldr_runtime.trace_import import import_raw, open_trace
 
@@ -45,6 +46,12 @@ class TestDecodeIds:
         assert trace.signature_note is not None
         assert "first quarter of the decode tokens" in trace.signature_note
 
+    def test_labels_are_domains_where_the_data_set_is_known(self, tmp_path: Path) -> None:
+        write_decode_ids(tmp_path)
+        rows = [{"dataset": "mmlu_dev", "category": "anatomy"}, {"dataset": "chats", "category": "anatomy"}]
+        (tmp_path / "requests.json").write_text(json.dumps(rows))
+        assert import_raw(tmp_path).labels == ("medical", "anatomy")
+
     def test_a_request_of_one_token(self, tmp_path: Path) -> None:
         write_decode_ids(tmp_path, lengths=(4, 1))
         with pytest.raises(InvalidTrace, match="tokens of a request is 1; must be at least 2"):
@@ -61,7 +68,37 @@ class TestDecodeIds:
         with pytest.raises(InvalidTrace, match="topk dtype is 'int32'; must be uint8"):
             import_raw(tmp_path)
 
-    @pytest.mark.parametrize("text", ["{", "[1]", '[{"dataset": "x"}]', "3"])
+    @pytest.mark.parametrize(
+        ("offsets", "message"),
+        [
+            (np.array([0.0, np.nan, 12.0]), "offsets dtype is 'float64'; must be integers"),
+            (np.array(["0", "9", "12"]), "offsets dtype is '<U2'; must be integers"),
+            (np.array([[0, 9, 12]]), r"offsets shape is \(1, 3\); must be 1 axes"),
+            (np.array(12), r"offsets shape is \(\); must be 1 axes"),
+        ],
+    )
+    def test_offsets_that_are_none(self, tmp_path: Path, offsets: np.ndarray, message: str) -> None:
+        topk = write_decode_ids(tmp_path)
+        np.savez(tmp_path / "decode_topk.npz", topk=topk, offsets=offsets)
+        with pytest.raises(InvalidTrace, match=message):
+            import_raw(tmp_path)
+
+    def test_an_archive_damaged_anywhere_is_refused_or_read(self, tmp_path: Path) -> None:
+        write_decode_ids(tmp_path)
+        path = tmp_path / "decode_topk.npz"
+        whole = path.read_bytes()
+        for cut in range(0, len(whole), 97):
+            path.write_bytes(whole[:cut])
+            with pytest.raises(UnreadableFile):
+                import_raw(tmp_path)
+        # The central directory, which says how each array is compressed and where it stands.
+        directory = whole.index(b"PK\x01\x02")
+        for at in range(directory, len(whole)):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+            with suppress(EldrError):
+                import_raw(tmp_path)
+
+    @pytest.mark.parametrize("text", ["{", "[1]", '["category"]', '[{"dataset": "x"}]', "3", "[" * 9999])
     def test_categories_that_cannot_be_read(self, tmp_path: Path, text: str) -> None:
         write_decode_ids(tmp_path)
         (tmp_path / "requests.json").write_text(text)
@@ -93,6 +130,30 @@ class TestLanguageCounts:
     def test_a_sum_too_far_off_is_refused(self, tmp_path: Path) -> None:
         write_language_counts(tmp_path, n_moved=13)
         with pytest.raises(InvalidTrace, match=r"sum of counts is 12787; must be within 0\.1% of"):
+            import_raw(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"counts": np.full((1, 48, 128), np.nan)}, "counts dtype is 'float64'; must be integers"),
+            ({"counts": np.full((48, 128), 100)}, r"counts shape is \(48, 128\); must be 3 axes"),
+            ({"counts": np.full((1, 48, 64), 200)}, r"counts shape is \(1, 48, 64\); must be \(1, 48, 128\)"),
+            ({"counts": np.full((1, 48, 128), -100)}, "counts is -100; must be from 0"),
+            ({"total_tokens": np.array([0])}, "total_tokens is 0; must be from 1"),
+            ({"total_tokens": np.array([2**40])}, f"total_tokens is {2**40}; must be from 1 to 4294967295"),
+            ({"total_tokens": np.array([1, 2])}, r"counts shape is \(1, 48, 128\); must be \(2, 48, 128\)"),
+            ({"total_tokens": np.array(1600)}, r"total_tokens shape is \(\); must be 1 axes"),
+            ({"langs": np.array("en")}, r"langs shape is \(\); must be 1 axis"),
+        ],
+    )
+    def test_counts_that_are_none(self, tmp_path: Path, changes: dict[str, np.ndarray], message: str) -> None:
+        arrays = {
+            "counts": np.full((1, 48, 128), 100),
+            "total_tokens": np.array([1600]),
+            "langs": np.array(["en"]),
+        }
+        np.savez(tmp_path / "prefill_counts.npz", **(arrays | changes))
+        with pytest.raises(InvalidTrace, match=message):
             import_raw(tmp_path)
 
     def test_an_archive_without_its_arrays(self, tmp_path: Path) -> None:

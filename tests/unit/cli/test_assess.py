@@ -35,6 +35,7 @@ def test_for_people_and_as_a_report(pack: Path, tmp_path: Path, capsys: pytest.C
     printed = capsys.readouterr()
     assert "Verdict: worth it" in printed.out
     assert "best grouping found" in printed.out
+    assert "By cluster, batch 8" in printed.out
     assert "note: synthetic requests" in printed.err
     assert "Gain by batch size" in report.read_text()
 
