@@ -142,6 +142,8 @@ def assign_balanced(cost: Floats32 | Floats, capacity: int, *, exact_limit: int 
     >>> assign_balanced(np.array([[0.0, 1.0], [0.1, 0.3], [0.2, 0.9], [0.0, 0.1]]), 2).tolist()
     [0, 1, 0, 1]
     """
+    if cost.ndim != 2 or not cost.size:
+        raise InvalidValue(field="cost shape", value=cost.shape, limit="(n_requests, n_centroids), not empty")
     n_rows, n_columns = cost.shape
     if capacity * n_columns < n_rows:
         limit = f"at least {-(-n_rows // n_columns)} for {n_rows} rows and {n_columns} columns"

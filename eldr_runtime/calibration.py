@@ -35,6 +35,7 @@ __all__ = [
 
 MAX_SELECTION_REQUESTS = 8_000
 MAX_SILHOUETTE_REQUESTS = 2_000
+LARGEST_SEED = 2**32 - 1  # of the principal components
 CURVE = "rho_by_layer_count"
 LIBRARIES = ("numpy", "safetensors", "scikit-learn", "scipy")
 
@@ -74,15 +75,26 @@ class CalibrationSettings:
         return 16 if 16 in self.held_out_batch_sizes else min(self.held_out_batch_sizes)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.transform, TransformName):
+            limit = f"one of {', '.join(TransformName)}"
+            raise InvalidConfig(field="transform", value=self.transform, limit=limit)
+        if not self.held_out_batch_sizes:
+            raise InvalidConfig(field="held_out_batch_sizes", value=(), limit="at least one batch size")
         for name, value, lowest in (
             ("n_clusters", self.n_clusters, 1),
             ("seed", self.seed, 0),
             ("n_pairs", self.n_pairs, 2),
             ("n_splits", self.n_splits, 2),
-            ("held_out_batch_sizes", min(self.held_out_batch_sizes, default=0), 1),
+            *(("held_out_batch_sizes", size, 1) for size in self.held_out_batch_sizes),
         ):
-            if value < lowest:
+            if not _is_integer(value) or value < lowest:
                 raise InvalidConfig(field=name, value=value, limit=f"an integer of at least {lowest}")
+        if self.seed > LARGEST_SEED:
+            raise InvalidConfig(field="seed", value=self.seed, limit=f"at most {LARGEST_SEED}")
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class CalibrationStage(StrEnum):

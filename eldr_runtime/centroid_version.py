@@ -124,7 +124,7 @@ class CentroidVersion:
             limit = f"{self.shape.counts_shape} for model {self.shape.model}"
             raise InvalidVersion(field="idf shape", value=self.transform.weights.shape, limit=limit)
         _check_floats("centroids", self.centroids, (None, self.transform.n_features))
-        norms = np.linalg.norm(self.centroids, axis=1)
+        norms = np.linalg.norm(self.centroids.astype(np.float64), axis=1)  # float32 squares may overflow
         wrong = np.flatnonzero(np.abs(norms - 1.0) > NORM_TOLERANCE)
         if len(wrong):
             where = f"norm of centroids[{wrong[0]}]"
@@ -207,8 +207,8 @@ def load_version(
     """Read an artifact from a file; errors as :func:`from_bytes`."""
     try:
         data = path.read_bytes()
-    except OSError as error:
-        raise UnreadableFile(f"{path} cannot be read: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise UnreadableFile(f"{path} cannot be read: {error}") from error
     return from_bytes(data, expected_hash=expected_hash, expected_shape=expected_shape)
 
 
@@ -288,9 +288,13 @@ class _Metadata:
 
 def _metric(name: str, value: object) -> Metric:
     values: list[object] = value if isinstance(value, list) else [value]
-    numbers = [float(n) for n in values if isinstance(n, int | float) and not isinstance(n, bool)]
+    limit = "a number or a list of numbers"
+    try:
+        numbers = [float(n) for n in values if isinstance(n, int | float) and not isinstance(n, bool)]
+    except OverflowError as error:  # an integer of hundreds of digits
+        raise InvalidVersion(field=f"metrics.{name}", value="above any float", limit=limit) from error
     if len(numbers) < len(values):
-        raise InvalidVersion(field=f"metrics.{name}", value=value, limit="a number or a list of numbers")
+        raise InvalidVersion(field=f"metrics.{name}", value=value, limit=limit)
     return tuple(numbers) if isinstance(value, list) else numbers[0]
 
 

@@ -11,6 +11,8 @@ from eldr_runtime.errors import InvalidTrace
 from eldr_runtime.model_shape import ModelShape
 
 UNCOVERED_LIMIT_SHARE = 0.01
+# Dot products of 256 x 1024 features stay finite in float32.
+LARGEST_GATE = 1e15
 UNKNOWN_UINT8 = 255
 UNKNOWN_UINT16 = 65535
 
@@ -166,7 +168,8 @@ class ExpertTrace:
                 continue
             _check_type(name, gate, np.float32, n_axes=3)
             _check_shape(name, gate.shape, (len(self), *self.shape.counts_shape))
-            _refuse_where(~np.isfinite(gate), name, gate, "finite")
+            limit = f"finite, at most {LARGEST_GATE:g} in size"
+            _refuse_where(~(np.abs(gate) <= LARGEST_GATE), name, gate, limit)
         if self.gate_prob is not None:
             _refuse_where(self.gate_prob < 0, "gate_prob", self.gate_prob, "at least 0")
 

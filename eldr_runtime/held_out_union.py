@@ -130,6 +130,9 @@ def expected_unions(p: Floats32 | Floats, batch_sizes: Sequence[int]) -> tuple[f
     (1.0, 2.0, None)
     """
     n_requests, n_layers, n_experts = p.shape
+    for size in batch_sizes:
+        if not _is_integer(size) or size < 1:
+            raise InvalidValue(field="batch_size", value=size, limit="an integer of at least 1")
     sizes = [size for size in batch_sizes if size <= n_requests]
     if not sizes:
         return (None,) * len(batch_sizes)
@@ -140,6 +143,10 @@ def expected_unions(p: Floats32 | Floats, batch_sizes: Sequence[int]) -> tuple[f
         totals += _subset_products(block, max(sizes))[sizes].sum(axis=1)
     unions = dict(zip(sizes, n_experts - totals / n_layers, strict=True))
     return tuple(float(unions[size]) if size in unions else None for size in batch_sizes)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _subset_products(unused: Floats, largest: int) -> Floats:
@@ -271,6 +278,8 @@ def random_labels_control(
     None where the groups hold fewer requests than a batch.
     """
     _check_splits(split_seeds)
+    if n_clusters < 1:
+        raise InvalidValue(field="n_clusters", value=n_clusters, limit="at least 1")
     changes = []
     for seed in split_seeds:
         _, held_out = _halves(trace, seed)

@@ -11,6 +11,8 @@ from eldr_runtime.errors import InvalidTrace, InvalidVersion
 from eldr_runtime.expert_trace import ExpertTrace
 
 SMALLEST_NORM = 1e-9
+# An inverse document frequency stays below 50; with counts of 32 bits, products stay finite in float32.
+LARGEST_WEIGHT = 1e6
 # Rows weighed and normalised at a time: 256 x 48 x 128 float32 is 6 MiB, so 100,000 requests need no
 # second copy of their 2.4 GB.
 _ROWS_AT_ONCE = 256
@@ -62,10 +64,10 @@ class SignatureTransform:
 
     def __post_init__(self) -> None:
         _check_array("weights", self.weights, np.float32, n_axes=2)
-        if not (np.isfinite(self.weights).all() and (self.weights >= 0).all()):
-            raise InvalidVersion(
-                field="weights", value="NaN, infinite or negative", limit="finite, at least 0"
-            )
+        is_bad = ~((self.weights >= 0) & (self.weights <= LARGEST_WEIGHT))
+        if is_bad.any():
+            limit = f"from 0 to {LARGEST_WEIGHT:g}"
+            raise InvalidVersion(field="weights", value=float(self.weights[is_bad][0]), limit=limit)
         _check_array("layer_mask", self.layer_mask, np.bool_, n_axes=1)
         n_layers = self.weights.shape[0]
         if self.layer_mask.shape != (n_layers,):

@@ -91,7 +91,9 @@ def project(
         rows = np.sort(np.random.default_rng(seed).choice(n_requests, MAX_POINTS, replace=False))
     drawn = signatures[rows].astype(np.float64)
     solver = "full" if largest <= 64 else "randomized"
-    fitted = PCA(n_components, svd_solver=solver, random_state=seed).fit(drawn)
+    # Equal rows have no variance to share out: 0 / 0, which nan_to_num below makes a share of 0.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fitted = PCA(n_components, svd_solver=solver, random_state=seed).fit(drawn)
     return SignatureProjection(
         mean=fitted.mean_,
         components=fitted.components_,

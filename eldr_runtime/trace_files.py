@@ -96,7 +96,7 @@ def load_trace(path: Path) -> ExpertTrace:
         )
     try:
         header = json.loads(metadata[METADATA_KEY])
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreadableFile(f"{path}: its {METADATA_KEY!r} is not JSON: {error}") from error
     if not isinstance(header, dict):
         raise UnreadableFile(f"{path}: its {METADATA_KEY!r} is not a JSON object")
@@ -104,16 +104,17 @@ def load_trace(path: Path) -> ExpertTrace:
 
 
 def _trace(header: Mapping[str, object], tensors: Mapping[str, NDArray[np.generic]]) -> ExpertTrace:
-    version = header.get("format")
+    version = _integer(header, "format")
     if version != FORMAT_VERSION:
         raise InvalidTrace(field="format", value=version, limit=str(FORMAT_VERSION))
     shape = _shape(header)
     prompt_tokens = _required(tensors, "prompt_tokens", np.int64)
     covered_tokens = _optional(tensors, "covered_tokens", np.int64)
-    decode_counts, decode_steps = _decode(tensors, shape)
+    prefill_counts = _required(tensors, "prefill_counts", np.uint32)
+    decode_counts, decode_steps = _decode(tensors, shape, prefill_counts.shape)
     return ExpertTrace(
         shape=shape,
-        prefill_counts=_required(tensors, "prefill_counts", np.uint32),
+        prefill_counts=prefill_counts,
         prompt_tokens=prompt_tokens,
         covered_tokens=prompt_tokens if covered_tokens is None else covered_tokens,
         decode_counts=decode_counts,
@@ -163,16 +164,32 @@ def count_by_request(
 
 
 def _decode(
-    tensors: Mapping[str, NDArray[np.generic]], shape: ModelShape
+    tensors: Mapping[str, NDArray[np.generic]], shape: ModelShape, prefill_shape: tuple[int, ...]
 ) -> tuple[Counts | None, Ints | None]:
     if "decode_topk" not in tensors:
         return _optional(tensors, "decode_counts", np.uint32), _optional(tensors, "decode_steps", np.int64)
     if "decode_counts" in tensors:
         raise InvalidTrace(field="decode_counts", value="present", limit="absent beside decode_topk")
     offsets = _required(tensors, "decode_offsets", np.int64)
+    _check_topk_shapes(tensors["decode_topk"].shape, offsets.shape, prefill_shape, shape)
     if tensors["decode_topk"].dtype == np.uint8:
         return count_by_request(_required(tensors, "decode_topk", np.uint8), offsets, shape.n_experts)
     return count_by_request(_required(tensors, "decode_topk", np.uint16), offsets, shape.n_experts)
+
+
+def _check_topk_shapes(
+    topk: tuple[int, ...], offsets: tuple[int, ...], prefill: tuple[int, ...], shape: ModelShape
+) -> None:
+    """Refuse before counting: the counts then take as much memory as those of the prompts, and no more."""
+    if len(topk) != 3 or topk[1:] != (shape.n_layers, shape.top_k):
+        limit = f"(n_tokens, {shape.n_layers}, {shape.top_k})"
+        raise InvalidTrace(field="decode_topk shape", value=topk, limit=limit)
+    if prefill[1:] != shape.counts_shape:
+        limit = f"(n_requests, {shape.n_layers}, {shape.n_experts})"
+        raise InvalidTrace(field="prefill_counts shape", value=prefill, limit=limit)
+    if offsets != (prefill[0] + 1,):
+        limit = f"({prefill[0] + 1},): requests and one"
+        raise InvalidTrace(field="decode_offsets shape", value=offsets, limit=limit)
 
 
 def _check_offsets(offsets: Ints, n_tokens: int) -> None:
@@ -219,7 +236,7 @@ def _shape(header: Mapping[str, object]) -> ModelShape:
 
 def _text(header: Mapping[str, object], field: str) -> str | None:
     value = header.get(field)
-    if value is None or isinstance(value, str):
+    if value is None or (isinstance(value, str) and _is_unicode(value)):
         return value
     raise InvalidTrace(field=field, value=value, limit="text")
 
@@ -235,9 +252,17 @@ def _texts(header: Mapping[str, object], field: str) -> tuple[str, ...] | None:
     value = header.get(field)
     if value is None:
         return None
-    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+    if not isinstance(value, list):
         raise InvalidTrace(field=field, value=type(value).__name__, limit="a list of texts")
+    for at, entry in enumerate(value):
+        if not isinstance(entry, str) or not _is_unicode(entry):
+            raise InvalidTrace(field=f"{field}[{at}]", value=entry, limit="text")
     return tuple(value)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether the text can be written out: JSON may hold half a surrogate pair, UTF-8 may not."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _check_dtype(field: str, found: str) -> None:

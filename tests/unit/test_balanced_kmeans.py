@@ -84,6 +84,11 @@ class TestAssignBalanced:
         with pytest.raises(InvalidValue, match=r"capacity is 1; must be at least 2 for 3 rows and 2 columns"):
             assign_balanced(np.zeros((3, 2)), 1)
 
+    @pytest.mark.parametrize("shape", [(3,), (3, 0), (0, 3)])
+    def test_costs_of_another_shape_are_named(self, shape: tuple[int, ...]) -> None:
+        with pytest.raises(InvalidValue, match=r"cost shape is \(.*\); must be \(n_requests, n_centroids\)"):
+            assign_balanced(np.zeros(shape), 1)
+
     def test_not_a_number_is_named(self) -> None:
         with pytest.raises(InvalidValue, match="cost is 'not finite'"):
             assign_balanced(np.array([[0.0, np.nan]]), 1)

@@ -7,7 +7,7 @@ import pytest
 
 from eldr_runtime.calibration import CalibrationSettings, CalibrationStage, calibrate, fit_version
 from eldr_runtime.centroid_version import VersionOrigin
-from eldr_runtime.errors import Cancelled, InvalidConfig, InvalidTrace, ModelMismatch
+from eldr_runtime.errors import Cancelled, InvalidConfig, InvalidTrace, InvalidValue, ModelMismatch
 from eldr_runtime.expert_trace import ExpertTrace
 from eldr_runtime.model_shape import ModelShape
 from eldr_runtime.signature import TransformName, inverse_document_frequency
@@ -119,7 +119,9 @@ class TestFitVersion:
             {"seed": -1},
             {"n_pairs": 1},
             {"n_splits": 1},
-            {"held_out_batch_sizes": ()},
+            {"n_clusters": True},
+            {"n_clusters": 1.5},
+            {"held_out_batch_sizes": (8.0,)},
             {"held_out_batch_sizes": (0, 8)},
         ],
     )
@@ -127,6 +129,35 @@ class TestFitVersion:
         limit = f"{next(iter(change))} is .*; must be an integer of at least"
         with pytest.raises(InvalidConfig, match=limit):
             replace(SETTINGS, **change)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"held_out_batch_sizes": ()}, r"held_out_batch_sizes is \(\); must be at least one batch size"),
+            ({"seed": 2**32}, "seed is 4294967296; must be at most 4294967295"),
+            ({"transform": "luck"}, "transform is 'luck'; must be one of count_idf, count"),
+        ],
+    )
+    def test_other_settings_outside_their_limit(self, change: dict[str, object], message: str) -> None:
+        with pytest.raises(InvalidConfig, match=message):
+            replace(SETTINGS, **change)  # type: ignore[arg-type]
+
+    def test_requests_that_all_use_the_same_experts(self) -> None:
+        alike = TRACE.select(np.zeros(40, dtype=np.int64))
+        with pytest.raises(InvalidValue, match="n_requests is 0; must be at least the 4 clusters, counting"):
+            fit_version(alike, SETTINGS)  # every expert weighs nothing
+        report = calibrate(alike, replace(SETTINGS, transform=TransformName.COUNT)).report
+        assert report.projection.explained_share.tolist() == [0.0] * len(report.projection.explained_share)
+        assert all(one.mean_percent == pytest.approx(0.0) for one in report.held_out)
+
+    def test_as_many_clusters_as_requests(self) -> None:
+        version = fit_version(TRACE, replace(SETTINGS, n_clusters=len(TRACE)))
+        assert version.n_centroids == len(TRACE)
+
+    def test_one_request(self) -> None:
+        one = TRACE.select(np.array([0]))
+        with pytest.raises(InvalidValue, match="n_requests is 1; must be at least 2 to make pairs"):
+            calibrate(one, replace(SETTINGS, n_clusters=1))
 
 
 class TestCalibrate:

@@ -169,6 +169,8 @@ class TestRefusals:
     def test_missing_file(self, tmp_path: Path) -> None:
         with pytest.raises(UnreadableFile, match="No such file"):
             load_version(tmp_path / "absent")
+        with pytest.raises(UnreadableFile, match="null byte"):
+            load_version(tmp_path / "a\0b")
 
     def test_other_model(self) -> None:
         other = ModelShape(model="other", n_layers=3, n_experts=4, top_k=2)
@@ -201,6 +203,8 @@ class TestRefusals:
             ({"created_at": "noon"}, "created_at is 'noon'"),
             ({"created_at": "2026-01-02T12:00:00"}, "created_at is .*; must be a time in UTC"),
             ({"metrics": {"rho": "high"}}, "metrics.rho is 'high'"),
+            ({"metrics": {"rho": 10**400}}, "metrics.rho is 'above any float'; must be a number"),
+            ({"metrics": {"rho": [1, True]}}, "metrics.rho is"),
             ({"metrics": [1]}, r"metrics is \[1\]; must be an object"),
         ],
     )
@@ -221,6 +225,10 @@ class TestRefusals:
         [
             ({"centroids": np.full((2, 8), np.nan, dtype=np.float32)}, "centroids is 'NaN or infinite'"),
             ({"centroids": np.ones((2, 8), dtype=np.float32)}, r"norm of centroids\[0\] is 2.828"),
+            (
+                {"centroids": np.full((2, 8), 3e38, dtype=np.float32)},
+                r"norm of centroids\[0\] is 8.48.*e\+38",
+            ),
             ({"centroids": np.eye(2, 7, dtype=np.float32)}, r"centroids is 'float32 \(2, 7\)'; must be .*8"),
             ({"centroids": np.eye(2, 8)}, "centroids is 'float64"),
             ({"centroids": np.zeros((0, 8), dtype=np.float32)}, "centroids is"),

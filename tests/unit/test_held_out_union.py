@@ -226,11 +226,21 @@ class TestJudge:
             judge(bare, fit, batch_sizes=[4])
 
 
+@pytest.mark.parametrize("size", [0, -3, 1.5, True])
+def test_batch_sizes_that_are_none(size: float) -> None:
+    with pytest.raises(InvalidValue, match=f"batch_size is {size}; must be an integer of at least 1"):
+        expected_unions(np.ones((3, 1, 2)), [size])  # type: ignore[list-item]
+
+
 class TestControl:
     def test_random_labels_gain_nothing(self) -> None:
         control = random_labels_control(topic_trace(160, 4), n_clusters=4, batch_size=8, split_seeds=range(4))
         assert control is not None
         assert abs(control.mean_percent) < 2.0
+
+    def test_no_groups_are_named(self) -> None:
+        with pytest.raises(InvalidValue, match="n_clusters is 0; must be at least 1"):
+            random_labels_control(topic_trace(20, 4), n_clusters=0, split_seeds=range(2))
 
     def test_groups_too_small_for_a_batch_give_none(self) -> None:
         trace = topic_trace(20, 4)

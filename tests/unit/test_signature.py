@@ -143,8 +143,10 @@ class TestRefusals:
         ("weights", "mask", "message"),
         [
             (np.ones((2, 3)), [True, True], "weights is 'float64 .*; must be float32 with 2 axes"),
-            (np.full((2, 3), np.nan, np.float32), [True, True], "weights is 'NaN"),
-            (np.full((2, 3), -1, np.float32), [True, True], "weights is 'NaN, infinite or negative'"),
+            (np.full((2, 3), np.nan, np.float32), [True, True], r"weights is nan; must be from 0 to 1e\+06"),
+            (np.full((2, 3), -1, np.float32), [True, True], "weights is -1.0; must be from 0"),
+            (np.full((2, 3), 1e7, np.float32), [True, True], "weights is 10000000.0; must be from 0"),
+            (np.full((2, 3), np.inf, np.float32), [True, True], "weights is inf; must be from 0"),
             (np.ones((2, 3), np.float32), [True], r"layer_mask shape is \(1,\); must be \(2,\)"),
             (np.ones((2, 3), np.float32), [1, 1], "layer_mask is 'int64"),
             (np.ones((2, 3), np.float32), [False, False], "layers kept is 0; must be at least 1"),

@@ -186,7 +186,15 @@ class TestUnreadable:
         with pytest.raises(UnreadableFile, match="not a trace pack"):
             load_trace(tmp_path / "weights")
 
-    @pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("[]", "is not a JSON object")])
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("{", "is not JSON"),
+            ("[" * 99_999, "is not JSON"),
+            ('{"format": ' + "9" * 5000 + "}", "is not JSON"),
+            ("[]", "is not a JSON object"),
+        ],
+    )
     def test_broken_metadata(self, tmp_path: Path, text: str, message: str) -> None:
         save_file(TENSORS, tmp_path / "pack", metadata={METADATA_KEY: text})
         with pytest.raises(UnreadableFile, match=message):
@@ -206,9 +214,24 @@ class TestUnreadable:
         ({"decode_offsets": np.array([1, 2, 3])}, r"decode_offsets\[0\] is 1; must be 0"),
         ({"decode_offsets": np.array([0, 4, 3])}, r"decode_offsets\[2\] is 3; must be at least 4"),
         ({"decode_offsets": np.array([[0, 3]])}, r"decode_offsets shape is \(1, 2\)"),
-        ({"decode_offsets": np.array([0, 3])}, r"decode_steps shape is \(1,\); must be \(2,\)"),
+        ({"decode_offsets": np.array([0, 3])}, r"decode_offsets shape is \(2,\); must be \(3,\)"),
         ({"arrival_seconds": np.zeros(2, dtype=np.float32)}, "arrival_seconds dtype is 'F32'; must be F64"),
         ({"gate_prob": np.full((2, 2, 3), np.nan, np.float32)}, r"gate_prob\[0, 0, 0\] is nan"),
+        (
+            {"gate_logit": np.full((2, 2, 3), -2e15, np.float32)},
+            r"gate_logit.*finite, at most 1e\+15 in size",
+        ),
+        ({"decode_topk": DECODE_TOPK[:, :1]}, r"decode_topk shape is \(\d, 1, \d\); must be \(n_tokens, 2, "),
+        ({"decode_topk": DECODE_TOPK[0]}, r"decode_topk shape is .*; must be \(n_tokens, 2, "),
+        (
+            {"prefill_counts": np.zeros(2, np.uint32)},
+            r"prefill_counts shape is \(2,\); must be \(n_requests, 2, ",
+        ),
+        # 100,001 requests claimed by a file of 800 KB would be counted into far more.
+        (
+            {"decode_offsets": np.zeros(100_001, np.int64)},
+            r"decode_offsets shape is \(100001,\); must be \(3,\)",
+        ),
     ],
 )
 def test_bad_tensors(tmp_path: Path, changes: dict[str, np.ndarray], message: str) -> None:
@@ -233,7 +256,12 @@ def test_missing_tensors(tmp_path: Path, name: str) -> None:
         ({"n_experts": 4}, r"decode_counts|prefill_counts shape"),
         ({"n_layers": 300}, "n_layers is 300; must be an integer from 1 to 256"),
         ({"labels": ["a"]}, r"len\(labels\) is 1; must be 2"),
-        ({"labels": [1, 2]}, "labels is 'list'; must be a list of texts"),
+        ({"labels": "ab"}, "labels is 'str'; must be a list of texts"),
+        ({"labels": ["a", 2]}, r"labels\[1\] is 2; must be text"),
+        ({"sessions": ["a", "\ud800"]}, r"sessions\[1\] is .*; must be text"),
+        ({"source": "\udfff"}, "source is .*; must be text"),
+        ({"format": True}, "format is True; must be an integer"),
+        ({"format": 1.0}, "format is 1.0; must be an integer"),
     ],
 )
 def test_bad_metadata(tmp_path: Path, changes: dict[str, object], message: str) -> None:
