@@ -383,7 +383,8 @@ def running_experiment() -> Callable[..., ExperimentRow]:
     def build(fleet: str, now: datetime, **columns: object) -> ExperimentRow:
         values = {
             "id": new_id(), "fleet": fleet, "state": ExperimentState.RUNNING,
-            "treatment_policy": "eldr_capped", "treatment_tau": 0.1, "treatment_load_cap": 1.25, "control_policy": "join_shortest_queue",
+            "treatment_policy": "eldr_capped", "treatment_tau": 0.1, "treatment_load_cap": 1.25,
+            "control_policy": "join_shortest_queue",
             "n_pairs": 6, "window_seconds": 60, "washout_seconds": 20, "seed": 1, "starts_at": now,
             "ends_at": now + timedelta(seconds=720), "actor": "test", "reason": "for a test",
         }  # fmt: skip
