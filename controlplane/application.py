@@ -26,6 +26,7 @@ from controlplane.api.problems import Problem, install_problems
 from controlplane.api.request_log import RequestLog, RequestMetrics
 from controlplane.api.state import AppState, LifespanState, utc_now
 from controlplane.jobs.scheduler import BackgroundJobs
+from controlplane.services.renew_lease import grant_leases_anew
 from controlplane.settings import Settings
 from controlplane.storage.database import Database
 from controlplane.storage.schema import check_schema
@@ -56,6 +57,7 @@ def create_app(settings: Settings) -> FastAPI:
         database = Database(settings.database_url)
         try:
             check_schema(database)
+            grant_leases_anew(database, settings, utc_now())
             jobs = BackgroundJobs(database, settings, utc_now)
             jobs.start()
             try:

@@ -1,6 +1,6 @@
 """Workers come, report, drain and are lost; what routers must know of it is a new generation."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
 from controlplane.domain.fleets import Worker, WorkerLease, WorkerState
@@ -10,7 +10,7 @@ from controlplane.services.manage_fleets import get_fleet, lock_fleet
 from controlplane.services.record_change import Change
 from controlplane.services.show_routers import decode_profile_urls
 from controlplane.settings import Settings
-from controlplane.storage.database import ReadSession
+from controlplane.storage.database import Database, ReadSession
 from controlplane.storage.models.fleets import FleetRow, WorkerRow
 from controlplane.storage.repositories import fleets, workers
 from eldr_runtime.errors import ModelMismatch
@@ -41,6 +41,16 @@ def renew_lease(change: Change, fleet: str, heartbeat: WorkerHeartbeat, settings
         decode_profile_urls=decode_profile_urls(change.session, fleet, change.now, settings),
         decode_profile_share=fleet_row.decode_profile_share,
     )
+
+
+def grant_leases_anew(database: Database, settings: Settings, now: datetime) -> None:
+    """Give every worker that is not lost a whole lease, when a control plane starts.
+
+    Nobody could report while it was away: were leases to run out meanwhile, routers would be told to use
+    no worker at all until each has reported again.
+    """
+    with database.write() as session:
+        workers.extend_leases(session, now + timedelta(seconds=settings.lease_seconds))
 
 
 def check_host_is_allowed(url: str, settings: Settings) -> None:

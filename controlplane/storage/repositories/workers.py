@@ -47,6 +47,15 @@ def renew_unchanged(
     return None if renewed is None else WorkerState(renewed[0])
 
 
+def extend_leases(session: WriteSession, lease_expires_at: datetime) -> None:
+    """Let no lease of a worker that is not lost end before this time."""
+    session.execute(
+        update(WorkerRow)
+        .where(WorkerRow.state != WorkerState.LOST, WorkerRow.lease_expires_at < lease_expires_at)
+        .values(lease_expires_at=lease_expires_at)
+    )
+
+
 def find_worker(session: ReadSession, fleet: str, worker_id: str) -> WorkerRow | None:
     """Find a worker of a fleet."""
     return session.get(WorkerRow, (fleet, worker_id), populate_existing=True)

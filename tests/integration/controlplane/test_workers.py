@@ -5,7 +5,7 @@ import httpx
 import pytest
 from sqlalchemy import event
 
-from controlplane.services.renew_lease import expire_leases
+from controlplane.services.renew_lease import expire_leases, grant_leases_anew
 
 
 @pytest.fixture
@@ -101,6 +101,28 @@ def test_a_poll_notes_a_lost_worker_before_the_tick(beat, control_plane, service
     changed = service.get(path, headers={"If-None-Match": etag})
     assert (changed.status_code, changed.headers["etag"]) == (200, '"3"')
     assert [worker["state"] for worker in changed.json()["workers"]] == ["lost"]
+
+
+def test_a_control_plane_that_was_away_loses_no_worker_that_could_not_report(
+    beat, control_plane, service, viewer, fleet
+) -> None:
+    beat(worker_id="decode-0")
+    beat(worker_id="gone-before")
+    control_plane.clock.advance(5)
+    beat(worker_id="decode-0")
+    control_plane.clock.advance(5)
+    assert run_tick(control_plane) == {fleet: ["gone-before"]}
+    before = generation(viewer, fleet)
+    control_plane.clock.advance(60)
+    grant_leases_anew(control_plane.database, control_plane.settings, control_plane.clock.now)
+    config = service.get(f"/v1/fleets/{fleet}/routing-config").json()
+    assert {worker["id"]: worker["state"] for worker in config["workers"]} == {
+        "decode-0": "ready",
+        "gone-before": "lost",
+    }
+    assert config["generation"] == before
+    control_plane.clock.advance(10)
+    assert run_tick(control_plane) == {fleet: ["decode-0"]}, "it had time enough to report"
 
 
 def test_two_ticks_at_once_lose_a_worker_once(beat, control_plane, service, viewer, fleet) -> None:
