@@ -6,9 +6,11 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from controlplane.api import (
+    alerts,
     audit,
     calibration_runs,
     decisions,
+    drift,
     experiments,
     fleets,
     health,
@@ -43,6 +45,8 @@ ROUTERS = (
     metrics.router,
     decisions.router,
     experiments.router,
+    drift.router,
+    alerts.router,
     keys.router,
     audit.router,
 )

@@ -75,6 +75,10 @@ class Settings:
     drift_minimum_samples: int = field(
         default=200, metadata={"help": "samples under which a drift check says insufficient data"}
     )
+    drift_reference_samples: int = field(
+        default=2000,
+        metadata={"help": "first live samples that later ones are compared with, for a version of a trace pack"},
+    )
     notify_urls: str = field(
         default="", metadata={"help": "webhooks that alerts are posted to, with commas between"}
     )

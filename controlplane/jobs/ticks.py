@@ -7,14 +7,30 @@ from datetime import datetime, timedelta
 from controlplane.jobs.calibration_processes import CalibrationProcesses
 from controlplane.jobs.lease import FencedDatabase
 from controlplane.services.answer_once import forget_old_answers
+from controlplane.services.measure_traffic import measure_traffic
+from controlplane.services.raise_alerts import apply_readings
 from controlplane.services.renew_lease import expire_leases
 from controlplane.services.roll_up_metrics import BLOBS_AT_ONCE, forget_old_metrics, roll_up_metrics
 from controlplane.services.run_experiment import has_due_experiment, settle_experiments
 from controlplane.services.tune_settings import revert_due_settings
+from controlplane.services.watch_conditions import CONDITION_RULES, read_conditions
+from controlplane.services.watch_drift import keep_check
 from controlplane.settings import Settings
-from controlplane.storage.repositories import fleets, metric_blobs, samples, settings_revisions, workers
+from controlplane.storage.repositories import (
+    alerts,
+    drift_checks,
+    fleets,
+    metric_blobs,
+    samples,
+    settings_revisions,
+    versions,
+    workers,
+)
 
 SYSTEM = "system"
+CONDITION_SECONDS = 5.0
+KEEP_CHECKS = timedelta(days=90)
+KEEP_ALERTS = timedelta(days=400)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +65,8 @@ def all_tasks(settings: Settings) -> tuple[Task, ...]:
         Task(name="metrics", period_seconds=1.0, run=roll_up),
         Task(name="experiments", period_seconds=1.0, run=end_experiments),
         Task(name="calibrations", period_seconds=1.0, run=look_after_calibrations),
+        Task(name="drift", period_seconds=settings.drift_check_seconds, run=check_drift),
+        Task(name="alerts", period_seconds=CONDITION_SECONDS, run=check_conditions),
         Task(name="retention", period_seconds=60.0, run=forget_old),
     )
 
@@ -92,6 +110,24 @@ def look_after_calibrations(tick: Tick) -> None:
     tick.processes.tick(tick.fenced, tick.now)
 
 
+def check_drift(tick: Tick) -> None:
+    """Measure the drift of every fleet that has an active version."""
+    for fleet in _fleets_with(tick, lambda fleet: _has_active(tick, fleet)):
+        with tick.fenced.database.read() as session:
+            measured = measure_traffic(session, fleet, tick.settings, tick.now)
+        with tick.fenced.change("system:drift", tick.now) as change:
+            keep_check(change, fleet, measured, tick.settings)
+
+
+def check_conditions(tick: Tick) -> None:
+    """Evaluate the other alert rules."""
+    for fleet in tick.fleet_names():
+        with tick.fenced.database.read() as session:
+            readings = read_conditions(session, fleet, tick.settings, tick.now)
+        with tick.fenced.change("system:alerts", tick.now) as change:
+            apply_readings(change, fleet, CONDITION_RULES, readings)
+
+
 def forget_old(tick: Tick) -> None:
     """Remove what is past its retention."""
     with tick.fenced.change(SYSTEM, tick.now) as change:
@@ -103,6 +139,8 @@ def forget_old(tick: Tick) -> None:
             samples.forget_samples(change.session, fleet, tick.now - timedelta(days=row.retention_days))
             samples.forget_counts_beyond(change.session, fleet, tick.settings.samples_with_counts)
             forget_old_metrics(change, fleet)
+            drift_checks.forget_checks(change.session, fleet, tick.now - KEEP_CHECKS)
+            alerts.forget_closed(change.session, fleet, tick.now - KEEP_ALERTS)
 
 
 def _fleets_with(tick: Tick, has_work: Callable[[str], bool]) -> Iterator[str]:
@@ -112,6 +150,11 @@ def _fleets_with(tick: Tick, has_work: Callable[[str], bool]) -> Iterator[str]:
 def _has_blobs(tick: Tick, fleet: str) -> bool:
     with tick.fenced.database.read() as session:
         return metric_blobs.has_pending(session, fleet)
+
+
+def _has_active(tick: Tick, fleet: str) -> bool:
+    with tick.fenced.database.read() as session:
+        return versions.find_active(session, fleet) is not None
 
 
 def _has_due_experiment(tick: Tick, fleet: str) -> bool:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from controlplane.services.keep_reference import ProjectionReference, StoredReference
-from controlplane.services.place_samples import nearest, sign_counts
+from controlplane.services.place_samples import SIMILARITY_DIGITS, nearest, sign_counts
 from controlplane.services.sampled_use import random_union_by_layer
 from eldr_runtime.array_types import Counts, Floats, Floats32, Ints
 from eldr_runtime.calibration import CalibrationResult, CalibrationSettings, fit_version
@@ -55,7 +55,7 @@ def build_drift_reference(
     is_signed = signatures.any(axis=1)
     n_signed = int(is_signed.sum())
     traffic = PlacedTraffic(
-        similarities=similarities[is_signed],
+        similarities=similarities[is_signed].round(SIMILARITY_DIGITS),
         clusters=clusters[is_signed],
         sessions=np.arange(n_signed, dtype=np.int64),
         n_clusters=version.n_centroids,

@@ -17,7 +17,13 @@ from controlplane.domain.metric_series import LATEST_SECONDS
 from controlplane.domain.telemetry import SampledDecision, TelemetryReceipt
 from controlplane.services.keep_version import shape_of
 from controlplane.services.manage_fleets import get_fleet
-from controlplane.services.place_samples import RoutedVersion, load_by_hash, nearest, sign_counts
+from controlplane.services.place_samples import (
+    SIMILARITY_DIGITS,
+    RoutedVersion,
+    load_by_hash,
+    nearest,
+    sign_counts,
+)
 from controlplane.storage.database import Database
 from controlplane.storage.models.metadata import new_id
 from controlplane.storage.repositories import metric_blobs, samples
@@ -37,7 +43,6 @@ AHEAD_SECONDS = 60
 EVENT_LATEST_SECONDS = 3600
 # A window lasts a minute at most, and its blob may come ten minutes late.
 BLOB_LATEST_SECONDS = LATEST_SECONDS + 60
-DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +124,7 @@ def _rows(fleet: str, opened: Sequence[OpenedEvent], routed: RoutedVersion | Non
         counts = np.stack([prefill.counts for _, prefill in signed])
         clusters, similarities = nearest(version, sign_counts(version, counts))
         for (request_id, _), cluster, similarity in zip(signed, clusters, similarities, strict=True):
-            placed[request_id] = (int(cluster), round(float(similarity), DIGITS))
+            placed[request_id] = (int(cluster), round(float(similarity), SIMILARITY_DIGITS))
     number = None if routed is None else routed.number
     return [_row(fleet, each, number, placed.get(each.event.request_id)) for each in opened]
 

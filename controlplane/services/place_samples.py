@@ -16,6 +16,8 @@ from eldr_runtime.model_shape import ModelShape
 
 # Counts of 48 x 128 take 25 KB as float32: a block of signatures stays within a few megabytes.
 REQUESTS_AT_ONCE = 128
+# Similarities are kept to so many digits, of live requests and of those they are compared with.
+SIMILARITY_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,8 +100,8 @@ def test_a_lost_worker_and_a_due_revert_are_noted(
 ) -> None:
     beat = {
         "v": 1, "fleet": fleet, "worker_id": "decode-0", "role": "decode", "url": "http://127.0.0.1:1",
-        "engine": "x", "engine_version": "1", "plugin_version": None, "model": "toy/moe", "kv_connector": None,
-        "transfer_mode": None, "self_test": "passed", "state": "ready", "capacity": 8,
+        "engine": "x", "engine_version": "1", "plugin_version": None, "model": "toy/moe",
+        "kv_connector": None, "transfer_mode": None, "self_test": "passed", "state": "ready", "capacity": 8,
     }  # fmt: skip
     assert service.post(f"/v1/fleets/{fleet}/workers/heartbeat", json=beat).status_code == 200
     tuned = operator.patch(
