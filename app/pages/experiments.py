@@ -1,0 +1,218 @@
+"""Experiments: does it help? Randomised pairs of time windows over the whole pool, with intervals."""
+
+from functools import partial
+
+import streamlit as st
+
+from app.charts_control import METRIC_NAMES, effect_forest, experiment_windows
+from app.confirm import Change, Consent, Difference, ask
+from app.formats import age, duration, interval, moment, number, signed, words
+from app.kept_data import fetch
+from app.panels import guarded, panel, show_empty, show_freshness, show_table
+from app.time_range import current_view
+from controlplane.client import ControlPlaneClient
+from controlplane.domain.telemetry import Experiment, ExperimentState, StartExperiment
+
+CONTROLS = ("join_shortest_queue", "power_of_two_choices", "round_robin", "random")
+MINIMUM_PAIRS = 6
+BARE = {"displayModeBar": False}
+VERDICTS = {
+    "lower": ":green[:material/arrow_downward: lower]",
+    "higher": ":red[:material/arrow_upward: higher]",
+    "no_effect": ":gray[:material/remove: no effect]",
+    "inconclusive": ":orange[:material/help: inconclusive]",
+}
+
+
+def render(client: ControlPlaneClient) -> None:
+    """Draw the page: the choice and the levers, then one live region."""
+    with guarded():
+        experiments = fetch(client, "experiments", client.experiments, max_age_seconds=2).value
+        _show_start(client, experiments)
+        if not experiments:
+            with st.container(border=True):
+                show_empty("No experiment yet. Start one to measure the TPOT delta with its interval.")
+            return
+        by_id = {each.id: each for each in experiments}
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            chosen = st.selectbox(
+                "Experiment",
+                list(by_id),
+                format_func=lambda each: _name(by_id[each]),
+                key="experiment",
+                bind="query-params",
+                width=420,
+            )
+            is_running = by_id[chosen].state is ExperimentState.RUNNING
+            if st.button("Stop", key="stop_experiment", icon=":material/stop:", disabled=not is_running):
+                ask(client, _stop(client, by_id[chosen]))
+        st.fragment(_show, run_every=current_view().refresh_seconds)(client, chosen)
+        with panel("All experiments"):
+            _show_all(experiments)
+
+
+def _name(experiment: Experiment) -> str:
+    return f"{moment(experiment.starts_at)} · against {words(experiment.control_policy)} · {experiment.state.value}"
+
+
+def _show(client: ControlPlaneClient, experiment_id: str) -> None:
+    with guarded():
+        kept = fetch(
+            client, f"experiment/{experiment_id}", lambda: client.experiment(experiment_id), max_age_seconds=2
+        )
+        show_freshness(kept)
+        experiment = kept.value
+        _show_tiles(experiment)
+        left, right = st.columns(2)
+        with (
+            left,
+            panel(
+                "Effect of the live settings", "Diamonds: mean change; bars: 95 % interval, sign-flip test."
+            ),
+        ):
+            if experiment.effects:
+                st.plotly_chart(effect_forest(experiment.effects), key="forest", config=BARE)
+                _show_effects(experiment)
+            else:
+                show_empty("No complete pair of windows yet.")
+        with right, panel("Windows"):
+            if experiment.windows:
+                st.plotly_chart(experiment_windows(experiment.windows), key="windows", config=BARE)
+                st.caption(
+                    f"Windows of {experiment.window_seconds} s; requests of the first {experiment.washout_seconds} s "
+                    "of each are left out."
+                )
+            else:
+                show_empty("No window is over yet.")
+
+
+def _show_tiles(experiment: Experiment) -> None:
+    row = st.columns(4)
+    for column, metric in zip(row, ("tpot_p50_ms", "tpot_p99_ms", "active_experts"), strict=False):
+        effect = next((each for each in experiment.effects if each.metric == metric), None)
+        mean, ends = (None, None) if effect is None else (effect.mean_percent, effect.interval_percent)
+        column.metric(
+            METRIC_NAMES[metric],
+            signed(mean),
+            delta=interval(ends),
+            delta_color="off",
+            delta_arrow="off",
+            border=True,
+        )
+    needed = max(MINIMUM_PAIRS - experiment.n_pairs_done, 0)
+    note = f"{needed} more for a verdict" if needed else "enough for a verdict"
+    row[3].metric(
+        "Pairs done",
+        f"{experiment.n_pairs_done} of {experiment.n_pairs}",
+        delta=note,
+        delta_color="off",
+        delta_arrow="off",
+        border=True,
+    )
+
+
+def _show_effects(experiment: Experiment) -> None:
+    rows = [
+        f"| {METRIC_NAMES.get(each.metric, words(each.metric))} | {signed(each.mean_percent)} "
+        f"| {interval(each.interval_percent)} | {number(each.p_value, 3)} | {VERDICTS.get(each.verdict, each.verdict)} |"
+        for each in experiment.effects
+    ]
+    st.markdown("\n".join(["| | change | interval | p | verdict |", "|---|---|---|---|---|", *rows]))
+
+
+def _show_start(client: ControlPlaneClient, experiments: tuple[Experiment, ...]) -> None:
+    is_running = any(each.state is ExperimentState.RUNNING for each in experiments)
+    with st.popover("Start an experiment", icon=":material/science:", disabled=is_running):
+        control = st.selectbox("Control policy", CONTROLS, format_func=words, key="start_control")
+        n_pairs = st.number_input("Pairs of windows", MINIMUM_PAIRS, 100, 8, key="start_pairs")
+        window = st.number_input("Window (s)", 10, 3600, 60, key="start_window")
+        washout = st.number_input("Washout at the head of each window (s)", 0, 1800, 20, key="start_washout")
+        seed = st.number_input("Seed of the order", 0, 1_000_000, 1, key="start_seed")
+        st.caption(f"Takes {duration(2 * n_pairs * window)}; half of it runs the control policy.")
+        is_asked = st.button("Start", type="primary", key="start_experiment", disabled=washout >= window)
+    if is_asked:
+        command = StartExperiment(
+            reason="",
+            control_policy=control,
+            n_pairs=int(n_pairs),
+            window_seconds=int(window),
+            washout_seconds=int(washout),
+            seed=int(seed),
+        )
+        ask(client, _start(client, command))
+
+
+def _start(client: ControlPlaneClient, command: StartExperiment) -> Change:
+    seconds = 2 * command.n_pairs * command.window_seconds
+    return Change(
+        title="Start an experiment",
+        verb="Start",
+        differences=(
+            Difference(what="control", before="none", after=words(command.control_policy)),
+            Difference(
+                what="pairs of windows", before="–", after=f"{command.n_pairs} of {command.window_seconds} s"
+            ),
+        ),
+        show_effect=partial(
+            st.markdown,
+            f"For **{duration(seconds)}**, half of the time the whole pool runs the control policy.",
+        ),
+        act=partial(_send_start, client, command),
+    )
+
+
+def _send_start(client: ControlPlaneClient, command: StartExperiment, consent: Consent) -> str:
+    sent = StartExperiment(
+        reason=consent.reason,
+        control_policy=command.control_policy,
+        n_pairs=command.n_pairs,
+        window_seconds=command.window_seconds,
+        washout_seconds=command.washout_seconds,
+        seed=command.seed,
+    )
+    done = client.start_experiment(sent)
+    return f"The experiment runs until {moment(done.ends_at)} UTC. It can be stopped at any time."
+
+
+def _stop(client: ControlPlaneClient, experiment: Experiment) -> Change:
+    return Change(
+        title="Stop the experiment",
+        verb="Stop",
+        differences=(
+            Difference(what="state", before="running", after="stopped, its windows kept"),
+            Difference(
+                what="pairs done", before=f"{experiment.n_pairs_done} of {experiment.n_pairs}", after="as now"
+            ),
+        ),
+        act=partial(_send_stop, client, experiment),
+    )
+
+
+def _send_stop(client: ControlPlaneClient, experiment: Experiment, consent: Consent) -> str:
+    client.stop_experiment(experiment.id, consent.reason)
+    return "The experiment is stopped; the live settings run all of the time."
+
+
+def _show_all(experiments: tuple[Experiment, ...]) -> None:
+    show_table(
+        "experiments",
+        {
+            "started (UTC)": [moment(each.starts_at) for each in experiments],
+            "state": [each.state.value for each in experiments],
+            "treatment": [words(each.treatment_policy) for each in experiments],
+            "control": [words(each.control_policy) for each in experiments],
+            "pairs": [f"{each.n_pairs_done} of {each.n_pairs}" for each in experiments],
+            "TPOT P50": [_headline(each) for each in experiments],
+            "age": [age(each.starts_at) for each in experiments],
+            "who": [each.actor for each in experiments],
+            "why": [each.reason for each in experiments],
+        },
+        height=300,
+    )
+
+
+def _headline(experiment: Experiment) -> str:
+    effect = next((each for each in experiment.effects if each.metric == "tpot_p50_ms"), None)
+    if effect is None:
+        return "–"
+    return f"{signed(effect.mean_percent)} ({interval(effect.interval_percent)})"
