@@ -77,7 +77,7 @@ class Settings:
     )
     drift_reference_samples: int = field(
         default=2000,
-        metadata={"help": "first live samples that later ones are compared with, for a version of a trace pack"},
+        metadata={"help": "first live samples a version of a trace pack is compared with"},
     )
     notify_urls: str = field(
         default="", metadata={"help": "webhooks that alerts are posted to, with commas between"}

@@ -224,7 +224,7 @@ def test_steps_that_load_more_experts_than_the_prompts_let_expect_are_a_surprise
     service: Any,
 ) -> None:
     traffic.send(60, version=active_hash)
-    # Each request uses the four experts of its topic half the time. With both topics on this worker, an expert
+    # A request uses the four experts of its topic half the time. With both topics on this worker, an expert
     # is used a quarter of the time, and a batch of 4 loads 8 * (1 - (3/4) ** 4) = 5.47 of them.
     for experts, verdict in ((5.47, "ok"), (6.5, "drift")):
         row = telemetry.row(
