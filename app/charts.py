@@ -20,12 +20,12 @@ def figure(
 ) -> go.Figure:
     """Build a figure in the house's form; titles of axes carry their units."""
     drawn = go.Figure(data=list(traces))
-    axis = {"gridcolor": GRID, "zeroline": False, "title_standoff": 8, "automargin": True}
+    axis = {"gridcolor": GRID, "zeroline": False, "automargin": True}
     drawn.update_xaxes(title_text=x_title, **axis)
     drawn.update_yaxes(title_text=y_title, **axis)
     drawn.update_layout(
         height=height,
-        margin={"l": 8, "r": 8, "t": 30 if has_legend else 12, "b": 8},
+        margin={"l": 62, "r": 8, "t": 30 if has_legend else 12, "b": 8},
         font_size=FONT_SIZE,
         hovermode="closest",
         uirevision="kept",
@@ -80,7 +80,12 @@ def bars(
         hovertemplate=f"%{{x}}: %{{y:.3g}} {unit}<extra>{name}</extra>",
         marker={
             "color": colour,
-            "pattern": {"shape": pattern, "fgcolor": "rgba(255,255,255,0.7)", "size": 5},
+            "pattern": {
+                "shape": pattern,
+                "fgcolor": "rgba(255,255,255,0.7)",
+                "size": 5,
+                "fillmode": "overlay",
+            },
         },
     )
 

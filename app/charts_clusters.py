@@ -203,7 +203,10 @@ def similarity_histogram(points: Sequence[ProjectedPoint]) -> go.Figure:
     if len(values):
         low = float(np.quantile(values, 0.1))
         drawn.add_vline(
-            x=low, line={"color": "#D55E00", "dash": "dash"}, annotation_text=f"10 % quantile {low:.2f}"
+            x=low,
+            line={"color": "#D55E00", "dash": "dash"},
+            annotation_text=f"10 % quantile {low:.2f}",
+            annotation_position="top left",
         )
     drawn.update_layout(bargap=0.05, margin={"t": 26})
     return drawn

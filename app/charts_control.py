@@ -32,13 +32,13 @@ def lineage(versions: Sequence[Version]) -> go.Figure:
     """Draw versions over time, a line to each from the one it was fitted from; higher saves more."""
     by_hash = {version.content_hash: version for version in versions}
     heights = {version.id: -(version.held_out_percent or 0.0) for version in versions}
-    drawn = figure(x_title="made at (UTC)", y_title="held-out union reduction (%)", height=280)
+    drawn = figure(x_title="version (number)", y_title="held-out union reduction (%)", height=280)
     for child in versions:
         parent = by_hash.get(child.parent_hash or "")
         if parent is not None:
             drawn.add_trace(
                 go.Scatter(
-                    x=[parent.created_at, child.created_at],
+                    x=[parent.number, child.number],
                     y=[heights[parent.id], heights[child.id]],
                     mode="lines",
                     line={"color": GREY, "width": 1},
@@ -51,16 +51,17 @@ def lineage(versions: Sequence[Version]) -> go.Figure:
         drawn.add_trace(
             go.Scatter(
                 name=state.value,
-                x=[v.created_at for v in own],
+                x=[v.number for v in own],
                 y=[heights[v.id] for v in own],
                 mode="markers+text",
                 text=[f"v{v.number}" for v in own],
                 textposition="top center",
                 marker={"symbol": symbol, "color": colour, "size": 13},
                 cliponaxis=False,
-                hovertemplate="%{text}: %{y:.1f} %<br>%{x|%d %b %H:%M} UTC<extra></extra>",
+                hovertemplate="%{text}: %{y:.1f} %<extra></extra>",
             )
         )
+    drawn.update_xaxes(dtick=1)
     return drawn
 
 

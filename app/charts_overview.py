@@ -82,8 +82,15 @@ def latency_timeline(points: Sequence[MetricPoint], events: Sequence[TimelineEve
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     reach = max(high - low, 0.1)
     for each in events:
-        drawn.add_vline(
-            x=each.at, line={"color": MARKS[each.kind][1], "width": 1, "dash": "dash"}, opacity=0.7
+        drawn.add_shape(
+            type="line",
+            x0=each.at,
+            x1=each.at,
+            y0=0,
+            y1=0.84,
+            yref="paper",
+            opacity=0.7,
+            line={"color": MARKS[each.kind][1], "width": 1, "dash": "dash"},
         )
     for kind, (symbol, colour) in MARKS.items():
         _add_marks(
@@ -144,6 +151,6 @@ def active_experts(points: Sequence[MetricPoint]) -> go.Figure:
             line("random mix", times, [p.random_active_experts for p in points], colour=GREY, dash="dot"),
         ],
         x_title="time (UTC)",
-        y_title="active experts a step (mean over layers)",
+        y_title="active experts a step",
         height=260,
     )

@@ -12,6 +12,7 @@ from controlplane.client import ControlPlaneClient
 from controlplane.client_transport import ClientError, Stale
 
 NOTICE = "change_notice"
+PENDING = "change_pending"
 KEY = "change_key"
 IN_FLIGHT = "change_in_flight"
 REASON = "change_reason"
@@ -70,13 +71,13 @@ class Notice:
     undo: Change | None
 
 
-def ask(client: ControlPlaneClient, change: Change) -> None:
-    """Open the dialog of a change."""
+def ask(change: Change) -> None:
+    """Have a change confirmed: its dialog opens at the end of this run, and stays until it is settled."""
     st.session_state[KEY] = uuid4().hex
     st.session_state[IN_FLIGHT] = False
     st.session_state[REASON] = change.suggested_reason
     st.session_state[OVERRIDE] = False
-    _open(client, change)
+    st.session_state[PENDING] = change
 
 
 def show_notice(client: ControlPlaneClient) -> None:
@@ -91,11 +92,18 @@ def show_notice(client: ControlPlaneClient) -> None:
             del st.session_state[NOTICE]
             st.rerun()
     if is_undone and notice.undo is not None:
-        ask(client, notice.undo)
+        ask(notice.undo)
 
 
-def _open(client: ControlPlaneClient, change: Change) -> None:
-    st.dialog(change.title, width="medium")(_show_dialog)(client, change)
+def show_pending(client: ControlPlaneClient) -> None:
+    """Open the dialog of the change that waits for consent; called once, at the end of a run."""
+    change: Change | None = st.session_state.get(PENDING)
+    if change is not None:
+        st.dialog(change.title, width="medium", on_dismiss=_put_aside)(_show_dialog)(client, change)
+
+
+def _put_aside() -> None:
+    st.session_state.pop(PENDING, None)
 
 
 def _show_dialog(client: ControlPlaneClient, change: Change) -> None:
@@ -144,6 +152,7 @@ def _make(client: ControlPlaneClient, change: Change, reason: str) -> None:
         show_error(error)
         st.caption("Nothing is known to have changed. Sending it again is safe: it carries the same key.")
     else:
+        _put_aside()
         st.session_state[NOTICE] = Notice(text=text, undo=change.undo)
         forget(client)
         st.rerun()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from app.confirm import show_notice
+from app.confirm import show_notice, show_pending
 from app.kept_data import fetch
 from app.pages import (
     audit,
@@ -61,6 +61,7 @@ def main() -> None:
     show_status(client)
     show_notice(client)
     page.run()
+    show_pending(client)
 
 
 def _page(

@@ -13,14 +13,15 @@ from app.kept_data import Kept
 from controlplane.client_transport import ClientError, Refused, Unreachable
 
 FORBIDDEN = (401, 403)
+WHOLE_ROWS = 14
 Cell = str | float | int | bool | datetime | None
 Table = Mapping[str, Sequence[Cell]]
 
 
 @contextmanager
-def panel(title: str, help_text: str | None = None) -> Iterator[None]:
-    """Draw a bordered panel; what the client raises within becomes the panel's state."""
-    with st.container(border=True):
+def panel(title: str, help_text: str | None = None, *, is_tall: bool = False) -> Iterator[None]:
+    """Draw a bordered panel, as tall as its neighbour if asked; what the client raises becomes its state."""
+    with st.container(border=True, height="stretch" if is_tall else "content"):
         st.markdown(f"##### {title}", help=help_text)
         with guarded():
             yield
@@ -71,9 +72,12 @@ def show_table(name: str, table: Table, *, height: int | None = None, hidden: Se
     """Draw a table with its CSV export, which also has the `hidden` columns."""
     n_rows = max((len(cells) for cells in table.values()), default=0)
     st.dataframe(
-        {column: list(cells) for column, cells in table.items()},
+        {
+            column: [moment(cell) if isinstance(cell, datetime) else cell for cell in cells]
+            for column, cells in table.items()
+        },
         hide_index=True,
-        height=height if height is not None and n_rows > 8 else "auto",
+        height=height if height is not None and n_rows > WHOLE_ROWS else "content",
         column_order=[column for column in table if column not in hidden],
         key=f"table_{name}",
     )

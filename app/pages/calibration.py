@@ -14,7 +14,7 @@ from controlplane.client import ControlPlaneClient
 from controlplane.domain.calibrations import CalibrationRun, RunState, StartCalibration, TracePack
 from controlplane.domain.versions import Version
 
-TRANSFORMS = ("count_idf", "count", "binary", "binary_idf")
+TRANSFORMS = ("count_idf", "count", "sqrt_count", "binary", "gate_prob", "gate_logit")
 LIVE = "live samples"
 MOST_LIVE = 5000
 REPORT_SECONDS = 600
@@ -59,7 +59,7 @@ def _choose(client: ControlPlaneClient, runs: tuple[CalibrationRun, ...]) -> Cal
         if st.button(
             "Cancel this run", key="cancel_run", icon=":material/cancel:", disabled=run.state not in UNDER_WAY
         ):
-            ask(client, _cancellation(client, run))
+            ask(_cancellation(client, run))
     return run
 
 
@@ -98,7 +98,7 @@ def _show_start(client: ControlPlaneClient) -> None:
             n_live_requests=int(n_live) if source == LIVE else None,
             n_clusters=int(n_clusters) or None,
         )
-        ask(client, _start(client, command, _source(by_id.get(source))))
+        ask(_start(client, command, _source(by_id.get(source))))
 
 
 def _source(pack: TracePack | None) -> str:

@@ -49,7 +49,7 @@ def _show(client: ControlPlaneClient, versions: tuple[Version, ...]) -> None:
         ),
     ):
         _show_map(projection, colour_by, is_3d=is_3d)
-    with right, panel("Picked request"):
+    with right, panel("Picked request", is_tall=True):
         _show_picked(client, projection)
     if other is not None:
         with panel(f"The same on {version_name(other.number)}, turned to match"):

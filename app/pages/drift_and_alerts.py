@@ -77,11 +77,11 @@ def _show_levers(client: ControlPlaneClient) -> None:
         if alert is not None:
             st.link_button("Runbook", alert.runbook, icon=":material/menu_book:", type="tertiary")
     if is_seen and alert is not None:
-        ask(client, _acknowledgement(client, alert))
+        ask(_acknowledgement(client, alert))
     if is_hushed and alert is not None:
-        ask(client, _silence(client, alert, SILENCES[seconds]))
+        ask(_silence(client, alert, SILENCES[seconds]))
     if is_refit:
-        ask(client, refit(client))
+        ask(refit(client))
 
 
 def _name(alert: Alert) -> str:
@@ -163,7 +163,7 @@ def _show(client: ControlPlaneClient) -> None:
                 st.plotly_chart(drawn, key="drift_occupancy", config=BARE)
             else:
                 show_empty("No drift check in this range.")
-        with right, panel("Refit decision"):
+        with right, panel("Refit decision", is_tall=True):
             _show_decision(checks)
 
 
@@ -178,13 +178,13 @@ def _show_alerts(alerts: tuple[Alert, ...]) -> None:
             "severity": [each.severity for each in alerts],
             "rule": [words(each.rule) for each in alerts],
             "subject": [each.subject for each in alerts],
+            "what": [each.summary for each in alerts],
             "value": [number(each.value, 3) for each in alerts],
             "threshold": [number(each.threshold, 3) for each in alerts],
             "n": [each.n for each in alerts],
             "since": [age(each.started_at) for each in alerts],
             "looked after by": [each.acknowledged_by or NOTHING for each in alerts],
             "silent until (UTC)": [moment(each.silenced_until) for each in alerts],
-            "what": [each.summary for each in alerts],
         },
         height=320,
     )

@@ -45,7 +45,7 @@ def render(client: ControlPlaneClient) -> None:
             )
             is_running = by_id[chosen].state is ExperimentState.RUNNING
             if st.button("Stop", key="stop_experiment", icon=":material/stop:", disabled=not is_running):
-                ask(client, _stop(client, by_id[chosen]))
+                ask(_stop(client, by_id[chosen]))
         st.fragment(_show, run_every=current_view().refresh_seconds)(client, chosen)
         with panel("All experiments"):
             _show_all(experiments)
@@ -75,7 +75,7 @@ def _show(client: ControlPlaneClient, experiment_id: str) -> None:
                 _show_effects(experiment)
             else:
                 show_empty("No complete pair of windows yet.")
-        with right, panel("Windows"):
+        with right, panel("Windows", is_tall=True):
             if experiment.windows:
                 st.plotly_chart(experiment_windows(experiment.windows), key="windows", config=BARE)
                 st.caption(
@@ -139,7 +139,7 @@ def _show_start(client: ControlPlaneClient, experiments: tuple[Experiment, ...])
             washout_seconds=int(washout),
             seed=int(seed),
         )
-        ask(client, _start(client, command))
+        ask(_start(client, command))
 
 
 def _start(client: ControlPlaneClient, command: StartExperiment) -> Change:

@@ -31,7 +31,7 @@ def _show(client: ControlPlaneClient) -> None:
     left, right = st.columns([2.6, 1])
     with left, panel("TPOT and what happened", "Marks are promotions, rollbacks, changes of tau and refits."):
         _show_timeline(client)
-    with right, panel("Open alerts"):
+    with right, panel("Open alerts", is_tall=True):
         _show_alerts(client)
     left, right = st.columns(2)
     with left, panel("Request rate"):

@@ -86,7 +86,7 @@ def _show_lever(client: ControlPlaneClient, now: RoutingSettings, command: Tune)
     is_asked = st.button("Make it live", type="primary", key="tune", disabled=not is_changed, width="stretch")
     if is_asked:
         preview = _preview(client, command)
-        ask(client, _change(client, now, command, preview))
+        ask(_change(client, now, command, preview))
 
 
 def _preview(client: ControlPlaneClient, command: Tune) -> TuningPreview:

@@ -67,15 +67,15 @@ def _show_levers(client: ControlPlaneClient, versions: tuple[Version, ...]) -> V
         reject = st.button("Reject", key="reject", icon=":material/block:", disabled=not is_candidate)
         roll_back = st.button("Roll back", key="roll_back", icon=":material/undo:", disabled=active is None)
     if promote:
-        ask(client, _promotion(client, client.preview_promotion(version.id)))
+        ask(_promotion(client, client.preview_promotion(version.id)))
     if reject:
-        ask(client, _rejection(client, version))
+        ask(_rejection(client, version))
     if roll_back and active is not None:
         target = _rollback_target(client, versions, version, active)
         if target is None:
             st.warning("No earlier version to go back to.")
         else:
-            ask(client, _rollback(client, active, target))
+            ask(_rollback(client, active, target))
     return version
 
 
@@ -194,7 +194,7 @@ def _reject(client: ControlPlaneClient, version: Version, consent: Consent) -> s
 
 def _show_details(versions: tuple[Version, ...], version: Version) -> None:
     left, right = st.columns([1.25, 1])
-    with left, panel("All versions"):
+    with left, panel("All versions", is_tall=True):
         _show_versions(versions)
     with right, panel("Lineage", "A line leads from the version that another was fitted from."):
         st.plotly_chart(lineage(versions), key="lineage", config=BARE)

@@ -44,7 +44,7 @@ def _show_levers(client: ControlPlaneClient) -> None:
     workers = fetch(client, "workers", client.workers, max_age_seconds=2).value
     if not workers:
         return
-    ids = [worker.worker_id for worker in workers]
+    ids = [worker.worker_id for worker in decode_first(workers)]
     with st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.selectbox("Worker", ids, key="worker", bind="query-params", width=220)
         worker = next(each for each in workers if each.worker_id == chosen)
@@ -56,7 +56,7 @@ def _show_levers(client: ControlPlaneClient) -> None:
             disabled=worker.state is WorkerState.LOST,
         ):
             change = _change(client, worker, is_drain=not is_draining)
-            ask(client, change)
+            ask(change)
         st.caption(
             f"{STATE_MARK[worker.state]} · {worker.role} · {worker.engine} {worker.engine_version} · "
             f"self-test {words(worker.self_test)} · seen {age(worker.last_seen_at)}"
@@ -166,7 +166,7 @@ def _show_workers(client: ControlPlaneClient) -> None:
     ).value
     newest = {point.worker_id: point for point in _points(client) if point.tpot_p50_ms is not None}
     by_worker = {union.worker_id: union for union in unions}
-    rows = workers.value
+    rows = decode_first(workers.value)
     show_table(
         "workers",
         {
@@ -182,6 +182,11 @@ def _show_workers(client: ControlPlaneClient) -> None:
         },
         height=460,
     )
+
+
+def decode_first(workers: tuple[Worker, ...]) -> list[Worker]:
+    """Return the decode workers, then the others."""
+    return sorted(workers, key=lambda worker: worker.role != "decode")
 
 
 def _tpot(point: MetricPoint | None) -> float | None:
