@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from controlplane.jobs.calibration_processes import CalibrationProcesses
 from controlplane.jobs.lease import FencedDatabase
+from controlplane.jobs.webhooks import split_urls, webhook_teller
 from controlplane.services.answer_once import forget_old_answers
 from controlplane.services.measure_traffic import measure_traffic
 from controlplane.services.raise_alerts import apply_readings
@@ -67,6 +68,7 @@ def all_tasks(settings: Settings) -> tuple[Task, ...]:
         Task(name="calibrations", period_seconds=1.0, run=look_after_calibrations),
         Task(name="drift", period_seconds=settings.drift_check_seconds, run=check_drift),
         Task(name="alerts", period_seconds=CONDITION_SECONDS, run=check_conditions),
+        Task(name="webhooks", period_seconds=CONDITION_SECONDS, run=tell_of_alerts),
         Task(name="retention", period_seconds=60.0, run=forget_old),
     )
 
@@ -126,6 +128,21 @@ def check_conditions(tick: Tick) -> None:
             readings = read_conditions(session, fleet, tick.settings, tick.now)
         with tick.fenced.change("system:alerts", tick.now) as change:
             apply_readings(change, fleet, CONDITION_RULES, readings)
+
+
+def tell_of_alerts(tick: Tick) -> None:
+    """Tell the webhooks of alerts that fire and are not silenced."""
+    urls = split_urls(tick.settings.notify_urls)
+    if not urls:
+        return
+    tell = webhook_teller(urls)
+    for fleet in tick.fleet_names():
+        with tick.fenced.database.read() as session:
+            firing = [alerts.to_alert(row) for row in alerts.list_to_notify(session, fleet, tick.now)]
+        told = [alert.id for alert in firing if tell(alert)]
+        if told:
+            with tick.fenced.change(SYSTEM, tick.now) as change:
+                alerts.mark_notified(change.session, told, tick.now)
 
 
 def forget_old(tick: Tick) -> None:

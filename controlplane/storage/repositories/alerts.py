@@ -1,8 +1,9 @@
 """Alerts: one open row a fingerprint, and the closed ones before it."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, select, update
 
 from controlplane.domain.alert_rules import AlertStatus
 from controlplane.domain.alerts import Alert, AlertState
@@ -37,6 +38,12 @@ def list_to_notify(session: ReadSession, fleet: str, now: datetime) -> list[Aler
     )
     rows = session.scalars(statement.order_by(AlertRow.id))
     return [row for row in rows if row.silenced_until is None or row.silenced_until <= now]
+
+
+def mark_notified(session: WriteSession, alert_ids: Sequence[str], now: datetime) -> None:
+    """Note that somebody was told of alerts."""
+    statement = update(AlertRow).where(AlertRow.id.in_(alert_ids)).values(notified_at=now)
+    session.execute(statement.execution_options(synchronize_session=False))
 
 
 def lock_alert(session: WriteSession, fleet: str, alert_id: str) -> AlertRow | None:

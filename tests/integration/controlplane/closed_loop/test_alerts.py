@@ -1,10 +1,18 @@
 """Alerts over HTTP: they fire, are looked after, resolved, and survive a restart without firing again."""
 
-from typing import Any
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
 
 import pytest
 
 from controlplane.domain.alert_rules import Reading, RuleName
+from controlplane.jobs.calibration_processes import CalibrationProcesses
+from controlplane.jobs.lease import FencedDatabase, take_lease
+from controlplane.jobs.ticks import Tick, tell_of_alerts
 from controlplane.services.raise_alerts import apply_readings
 
 RULE = RuleName.SIGNATURE_MISSING
@@ -118,6 +126,59 @@ def test_somebody_looks_after_it(
     evaluate(control_plane, fleet, 0.0, 0.0, 0.0)
     assert operator.post(f"{one}/acknowledge", json={"reason": "late"}).status_code == 409
     assert operator.post(f"{path}/nothing/acknowledge", json={"reason": "x"}).status_code == 404
+
+
+class Hook(BaseHTTPRequestHandler):
+    """A webhook that keeps what it is told."""
+
+    told: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        self.told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture
+def hook() -> Iterator[str]:
+    Hook.told.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/hook"
+        server.shutdown()
+        thread.join()
+
+
+def test_webhooks_are_told_once_and_not_of_silenced_alerts(
+    operator: Any, viewer: Any, path: str, fleet: str, control_plane: Any, hook: str
+) -> None:
+    control_plane.use_settings(replace(control_plane.settings, notify_urls=hook))
+    lease = take_lease(control_plane.database, "test", seconds=600)
+    assert lease is not None
+
+    def tell() -> list[str]:
+        Hook.told.clear()
+        tick = Tick(
+            fenced=FencedDatabase(database=control_plane.database, lease=lease),
+            settings=control_plane.settings,
+            processes=CalibrationProcesses(start=lambda run_id, epoch: pytest.fail("no run is queued")),
+            now=control_plane.clock.now,
+        )
+        tell_of_alerts(tick)
+        return [told["alert"]["subject"] for told in Hook.told]
+
+    evaluate(control_plane, fleet, 0.1, 0.1, 0.1, subject="loud")
+    evaluate(control_plane, fleet, 0.1, 0.1, 0.1, subject="quiet", rule=RuleName.MIX_SHIFT)
+    (quiet,) = [item for item in viewer.get(path).json()["items"] if item["subject"] == "quiet"]
+    operator.post(f"{path}/{quiet['id']}/silence", json={"reason": "known", "seconds": 60})
+    assert tell() == ["loud"]
+    assert tell() == []
+    control_plane.clock.advance(61)
+    assert tell() == ["quiet"]
 
 
 def test_every_change_of_state_is_audited(admin: Any, fleet: str, control_plane: Any) -> None:
