@@ -18,8 +18,9 @@ logger = logging.getLogger(__name__)
 
 ACTOR = "system:calibration"
 MOST_PROCESSES = 1
-# A run that gives no sign of life for so long has lost its process, wherever that was.
-SILENT_SECONDS = 30.0
+# A run that gives no sign of life for so long has lost its process, on whatever machine that was; one of this
+# control plane is seen to end at once. On a busy machine a process takes half a minute to its first sign.
+SILENT_SECONDS = 120.0
 STOP_SECONDS = 5.0
 # One thread each, so that a fit takes one core from live routing and no more.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
