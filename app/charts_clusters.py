@@ -13,6 +13,7 @@ from controlplane.domain.calibrations import ClusterExperts, ProjectedPoint, Pro
 COLOUR_BY = ("cluster", "worker", "version", "label")
 DECIMALS = 3
 TOP_EXPERTS = 32
+CAMERA = {"eye": {"x": 1.35, "y": 1.35, "z": 0.75}, "center": {"x": 0, "y": 0, "z": -0.12}}
 
 
 def group_of(point: ProjectedPoint, colour_by: str) -> str:
@@ -40,21 +41,24 @@ def signature_map(
     chosen = [point for point in projection.points if point.request_id == picked]
     if chosen:
         traces.append(_picked(chosen[0], n_axes))
-    titles = [_axis_title(projection, axis) for axis in range(3)]
+    titles = [_axis_title(projection, axis, is_3d=is_3d) for axis in range(3)]
     drawn = figure(traces, x_title=titles[0], y_title=titles[1], height=520)
     drawn.update_layout(
         legend={"itemsizing": "constant", "font": {"size": 11}}, dragmode="orbit" if is_3d else "pan"
     )
     if is_3d:
         axes = {f"{name}axis": {"title": {"text": title}} for name, title in zip("xyz", titles, strict=True)}
-        drawn.update_layout(scene=axes | {"aspectmode": "data"}, margin={"l": 0, "r": 0, "t": 40, "b": 0})
+        drawn.update_layout(
+            scene=axes | {"aspectmode": "cube", "camera": CAMERA}, margin={"l": 0, "r": 0, "t": 40, "b": 0}
+        )
     return drawn
 
 
-def _axis_title(projection: Projection, axis: int) -> str:
+def _axis_title(projection: Projection, axis: int, *, is_3d: bool) -> str:
     if axis >= len(projection.explained_share):
         return f"component {axis + 1}"
-    return f"component {axis + 1} ({100 * projection.explained_share[axis]:.0f} % of variance)"
+    share = f"{100 * projection.explained_share[axis]:.0f} %"
+    return f"{axis + 1} ({share})" if is_3d else f"component {axis + 1} ({share} of variance)"
 
 
 def _cloud(name: str, points: Sequence[ProjectedPoint], index: int, n_axes: int) -> object:

@@ -138,5 +138,6 @@ def _show_live(client: ControlPlaneClient) -> None:
             active = f"**v{live.activation.version_number}** was active, put there by {who}"
         st.markdown(
             f"At {moment(live.at)} UTC {active}.  \nGeneration {live.generation}, policy "
-            f"**{words(live.settings.policy)}**, tau **{live.settings.tau:g}** (revision {live.settings.revision})."
+            f"**{words(live.settings.policy)}**, tau **{live.settings.tau:g}** "
+            f"(revision {live.settings.revision})."
         )

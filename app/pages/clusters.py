@@ -168,14 +168,15 @@ def _show_picked(client: ControlPlaneClient, projection: Projection) -> None:
 
 def _show_decision(decision: SampledDecision) -> None:
     st.markdown(
-        f":material/arrow_forward: **{decision.decode_worker}**, {words(decision.reason)}, {age(decision.at)}  \n"
+        f":material/arrow_forward: **{decision.decode_worker}**, {words(decision.reason)}, "
+        f"{age(decision.at)}  \n"
         f":small[prefilled on {decision.prefill_worker} · {version_name(decision.version_number)} · arm "
         f"{decision.arm} · {words(decision.outcome)}]"
     )
-    row = st.columns(3)
-    row[0].metric("TPOT", number(decision.tpot_ms, 1, "ms"))
-    row[1].metric("TTFT", number(decision.ttft_ms, 0, "ms"))
-    row[2].metric("Tokens", f"{decision.prompt_tokens}+{decision.output_tokens}", help="prompt + output")
+    st.markdown(
+        f"TPOT **{number(decision.tpot_ms, 1, 'ms')}** · TTFT **{number(decision.ttft_ms, 0, 'ms')}** · "
+        f"{decision.prompt_tokens:,} prompt and {decision.output_tokens:,} output tokens"
+    )
     if decision.similarities:
         st.plotly_chart(
             decision_bars(decision.similarities, decision.band, decision.decode_worker),

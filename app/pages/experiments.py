@@ -52,7 +52,8 @@ def render(client: ControlPlaneClient) -> None:
 
 
 def _name(experiment: Experiment) -> str:
-    return f"{moment(experiment.starts_at)} · against {words(experiment.control_policy)} · {experiment.state.value}"
+    against = words(experiment.control_policy)
+    return f"{moment(experiment.starts_at)} · against {against} · {experiment.state.value}"
 
 
 def _show(client: ControlPlaneClient, experiment_id: str) -> None:
@@ -79,7 +80,8 @@ def _show(client: ControlPlaneClient, experiment_id: str) -> None:
             if experiment.windows:
                 st.plotly_chart(experiment_windows(experiment.windows), key="windows", config=BARE)
                 st.caption(
-                    f"Windows of {experiment.window_seconds} s; requests of the first {experiment.washout_seconds} s "
+                    f"Windows of {experiment.window_seconds} s; requests of the first "
+                    f"{experiment.washout_seconds} s "
                     "of each are left out."
                 )
             else:
@@ -114,7 +116,8 @@ def _show_tiles(experiment: Experiment) -> None:
 def _show_effects(experiment: Experiment) -> None:
     rows = [
         f"| {METRIC_NAMES.get(each.metric, words(each.metric))} | {signed(each.mean_percent)} "
-        f"| {interval(each.interval_percent)} | {number(each.p_value, 3)} | {VERDICTS.get(each.verdict, each.verdict)} |"
+        f"| {interval(each.interval_percent)} | {number(each.p_value, 3)} "
+        f"| {VERDICTS.get(each.verdict, each.verdict)} |"
         for each in experiment.effects
     ]
     st.markdown("\n".join(["| | change | interval | p | verdict |", "|---|---|---|---|---|", *rows]))

@@ -176,7 +176,8 @@ def _tune(client: ControlPlaneClient, command: Tune, revision: int, consent: Con
         auto_revert_seconds=command.auto_revert_seconds,
     )
     done = client.tune(sent, revision=revision)
-    return f"**Revision {done.revision} is live**: {words(done.policy)}, tau {done.tau:g}, generation {done.generation}."
+    what = f"{words(done.policy)}, tau {done.tau:g}, generation {done.generation}"
+    return f"**Revision {done.revision} is live**: {what}."
 
 
 def _show_effect(preview: TuningPreview) -> None:
@@ -186,13 +187,14 @@ def _show_effect(preview: TuningPreview) -> None:
         return
     if before is None or before is after:
         st.markdown(
-            f"Replayed on {preview.n_requests:,} requests: {number(after.predicted_union)} active experts a step, "
+            f"Replayed on {preview.n_requests:,} requests: "
+            f"{number(after.predicted_union)} active experts a step, "
             f"load max over mean {number(after.load_max_over_mean, 2)}, "
             f"TPOT P50 {number(after.predicted_tpot_p50_ms, 1, 'ms')}."
         )
         return
     rows = [
-        f"| {title} | {number(scale * a, 2) if a is not None else '–'} | **{number(scale * b, 2) if b is not None else '–'}** |"
+        f"| {title} | {_scaled(a, scale)} | **{_scaled(b, scale)}** |"
         for metric, title, scale in CURVES
         for a, b in [(getattr(before, metric), getattr(after, metric))]
     ]
@@ -200,8 +202,13 @@ def _show_effect(preview: TuningPreview) -> None:
     st.markdown("\n".join(head + rows))
     change = 100 * (after.predicted_union / before.predicted_union - 1)
     st.caption(
-        f"Active experts {signed(change)}, with the knobs as proposed, on {preview.n_requests:,} replayed requests."
+        f"Active experts {signed(change)}, with the knobs as proposed, "
+        f"on {preview.n_requests:,} replayed requests."
     )
+
+
+def _scaled(value: float | None, scale: float) -> str:
+    return number(None if value is None else scale * value, 2)
 
 
 def _at(curve: tuple[TauPoint, ...], tau: float) -> TauPoint | None:

@@ -95,9 +95,14 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 @pytest.fixture(params=["light", "dark"])
-def page(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme=request.param)
+def theme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def page(theme: str, browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme=theme)
     opened = context.new_page()
-    opened.set_default_timeout(30_000)
+    opened.set_default_timeout(60_000)
     yield opened
     context.close()

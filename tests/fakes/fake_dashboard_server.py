@@ -1,4 +1,4 @@
-"""The fake client's values over the wire: a small HTTP control plane, so that the dashboard's client is real."""
+"""The fake client's values over the wire: a small HTTP control plane; the dashboard's client is real."""
 
 import json
 from collections.abc import Callable
@@ -17,10 +17,15 @@ from eldr_runtime.json_values import from_json_value, to_json_value
 
 API_KEY = "eldr_test_0123456789"
 LISTS = {
-    "workers": "workers", "routers": "routers", "versions": "versions", "activations": "activations",
-    "trace-packs": "trace_packs", "calibration-runs": "calibration_runs", "experiments": "experiments",
+    "workers": "workers",
+    "routers": "routers",
+    "versions": "versions",
+    "activations": "activations",
+    "trace-packs": "trace_packs",
+    "calibration-runs": "calibration_runs",
+    "experiments": "experiments",
     "alerts": "alerts",
-}  # fmt: skip
+}
 ITEMS = {"calibration-runs": "calibration_run", "experiments": "experiment", "decisions": "decision"}
 
 
@@ -36,6 +41,7 @@ class FakeDashboardServer:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
+        """Stop; a second call does nothing."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -131,7 +137,7 @@ def _handler(server: FakeDashboardServer) -> type[BaseHTTPRequestHandler]:
             except Refused as error:
                 self._send(error.problem.status, to_json_value(error.problem))
 
-        do_GET = do_POST = do_PATCH = _serve  # noqa: N815
+        do_GET = do_POST = do_PATCH = _serve
 
         def _send(self, status: int, content: Any) -> None:
             payload = json.dumps(content).encode()
