@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.jobs.calibration_processes import CalibrationProcesses, start_process
+from controlplane.jobs.calibration_processes import SILENT_SECONDS, CalibrationProcesses, start_process
 from controlplane.jobs.lease import FencedDatabase, take_lease
 from controlplane.services.calibrate import claim_run, release_run
 from controlplane.services.keep_reference import read_drift, read_projection
@@ -361,11 +361,11 @@ def test_another_control_plane_takes_over_a_silent_run_and_not_a_beating_one(
 ) -> None:  # fmt: skip
     run = start(operator, path, trace_pack_id=upload_trace(trace_of())["id"])
     lost = claim(control_plane)
-    control_plane.clock.advance(29)
+    control_plane.clock.advance(SILENT_SECONDS - 1)
     processes.tick(fenced, control_plane.clock.now)
     assert started == []
     Progress(control_plane.database, lost, control_plane.clock).beat()
-    control_plane.clock.advance(29)
+    control_plane.clock.advance(SILENT_SECONDS - 1)
     processes.tick(fenced, control_plane.clock.now)
     assert started == []
     control_plane.clock.advance(2)
