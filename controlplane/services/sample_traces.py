@@ -19,9 +19,6 @@ from eldr_runtime.model_shape import ModelShape
 MOST_REQUESTS = 5000
 # A cluster of fewer requests has no centroid worth the name.
 REQUESTS_A_CLUSTER = 4
-# Decode profiles may be sampled more thinly than signatures. Mask and judgement need them, so requests
-# without one are left out where at least half have one.
-DECODE_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +51,15 @@ def check_traffic(
 
 
 def sample_trace(session: ReadSession, fleet: str, traffic: LiveTraffic, least: int) -> ExpertTrace:
-    """Build the trace, oldest request first; with decode counts where enough requests have them."""
+    """Build the trace, oldest request first.
+
+    Decode profiles may be sampled more thinly than signatures, or come late. Mask and judgement need them,
+    so where enough requests have one, the others are left out.
+    """
     shape = shape_of(get_fleet(session, fleet))
     wanted = SampleFilter(since=traffic.since)
-    n_all = samples.count_counts(session, fleet, wanted)
     n_with_decode = samples.count_counts(session, fleet, wanted, needs_decode=True)
-    has_decode = n_with_decode >= max(least, DECODE_SHARE * min(n_all, traffic.limit))
+    has_decode = n_with_decode >= least
     stored = samples.read_counts(session, fleet, wanted, limit=traffic.limit, needs_decode=has_decode)
     if len(stored) < least:
         raise InvalidField(field="n_live_requests", value=len(stored), limit=f"at least {least}")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 
 from controlplane.jobs.calibration_processes import SILENT_SECONDS, CalibrationProcesses, start_process
@@ -13,6 +14,7 @@ from controlplane.jobs.lease import FencedDatabase, take_lease
 from controlplane.services.calibrate import claim_run, release_run
 from controlplane.services.keep_reference import read_drift, read_projection
 from controlplane.services.run_calibration import ClaimedRun, Progress, Superseded, run_calibration
+from controlplane.services.sample_traces import LiveTraffic, sample_trace
 from controlplane.storage.repositories import version_references
 from eldr_runtime.errors import Cancelled
 
@@ -108,6 +110,24 @@ def test_live_samples_become_a_candidate_with_a_drift_reference(
     assert stored.reference.traffic.occupancy().tolist() == [30, 30]
     # Decode uses the experts that prefill does, and as evenly.
     assert stored.reference.union_ratio == pytest.approx(1.0, abs=1e-6)
+
+
+def test_requests_without_a_decode_profile_are_left_out_where_enough_have_one(
+    service: Any, fleet: str, path: str, control_plane: Any, telemetry: Any
+) -> None:
+    send_samples(service, fleet, telemetry, 40)
+    bare = {"decode_counts": None, "decode_steps": None}
+    events = [telemetry.event(f"bare-{i}", topic=i % 2, seconds_ago=0, **bare) for i in range(30)]
+    service.post(f"/v1/fleets/{fleet}/telemetry", json={"v": 1, "router_id": "router-0", "events": events})
+    with control_plane.database.read() as session:
+        judged = sample_trace(session, fleet, LiveTraffic(), 40)
+        bare_trace = sample_trace(session, fleet, LiveTraffic(), 41)
+        newest = sample_trace(session, fleet, LiveTraffic(limit=20), 10)
+    assert (judged.has_decode, len(judged)) == (True, 40)
+    assert (bare_trace.has_decode, len(bare_trace)) == (False, 70)
+    assert judged.arrival_seconds is not None
+    assert (np.diff(judged.arrival_seconds) > 0).all()
+    assert (newest.has_decode, len(newest)) == (True, 20)
 
 
 def test_too_few_samples_are_refused_with_the_numbers(
