@@ -39,11 +39,11 @@ REPORT_TEXT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSize:
-    """How much the demo does; the defaults take it under two minutes on two cores."""
+    """How much the demo does; the defaults take about a minute of one core."""
 
     n_requests: int = 400
     n_workers: int = 8
-    n_splits: int = 10
+    n_splits: int = 6
     n_simulated: int = 4000
     n_simulated_workers: int = 16
     rate_per_second: float = 60.0

@@ -17,7 +17,7 @@ body { margin: 0; background: #f4f5f7; color: #1d2430; font: 16px/1.55 "DejaVu S
 main { max-width: 1040px; margin: 0 auto; padding: 40px 24px 64px; }
 h1 { font-size: 1.75rem; line-height: 1.25; margin: 0 0 24px; }
 h2 { font-size: 1.15rem; margin: 0 0 6px; }
-p { margin: 0 0 14px; max-width: 76ch; }
+p { margin: 0 0 14px; max-width: 92ch; }
 section {
   background: #fff; border: 1px solid #dfe3e8; border-radius: 8px; padding: 22px 26px; margin: 0 0 18px;
 }
