@@ -5,7 +5,7 @@ import hashlib
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import aiohttp
@@ -21,6 +21,8 @@ BATCH_SECONDS = 0.2
 PER_SECOND = 50.0  # the most a fleet sends; the queue takes what bursts bring
 MAX_BATCH = 50
 MAX_QUEUED = 500
+# Routers wait five seconds for a profile: worked off in order after a burst, all would come too late.
+KEEP_SECONDS = 3.0
 PUSH_TIMEOUT_SECONDS = 2.0
 
 logger = logging.getLogger(__name__)
@@ -34,13 +36,15 @@ class FinishedRequest:
     request_id: str
     profile: int
     n_steps: int
+    ended_at_seconds: float
 
 
 class DecodeProfilePush:
     """Takes finished requests, pushes the profiles of the sampled ones while :meth:`run` runs."""
 
-    def __init__(self, pool: ProfilePool) -> None:
+    def __init__(self, pool: ProfilePool, clock: Callable[[], float] = time.monotonic) -> None:
         self._pool = pool
+        self._clock = clock
         self._urls: tuple[str, ...] = ()
         self._share = 0.0
         self._queue: deque[FinishedRequest] = deque()
@@ -59,25 +63,38 @@ class DecodeProfilePush:
         if len(self._queue) >= MAX_QUEUED:
             self.n_dropped += 1
             return
-        self._queue.append(
-            FinishedRequest(worker_id=worker_id, request_id=request_id, profile=profile, n_steps=n_steps)
+        finished = FinishedRequest(
+            worker_id=worker_id,
+            request_id=request_id,
+            profile=profile,
+            n_steps=n_steps,
+            ended_at_seconds=self._clock(),
         )
+        self._queue.append(finished)
+
+    def next_batch(self, n_most: int) -> list[FinishedRequest]:
+        """Take what goes out next, oldest first; what nobody waits for any more is dropped."""
+        since_seconds = self._clock() - KEEP_SECONDS
+        while self._queue and self._queue[0].ended_at_seconds < since_seconds:
+            self._queue.popleft()
+            self.n_dropped += 1
+        return [self._queue.popleft() for _ in range(min(n_most, len(self._queue)))]
 
     async def run(self) -> None:
         """Push batches until cancelled."""
         timeout = aiohttp.ClientTimeout(total=PUSH_TIMEOUT_SECONDS)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             allowance = 0.0
-            counted_at_seconds = time.monotonic()
+            counted_at_seconds = self._clock()
             while True:
                 await asyncio.sleep(BATCH_SECONDS)
-                now_seconds = time.monotonic()
+                now_seconds = self._clock()
                 allowance = min(MAX_BATCH, allowance + PER_SECOND * (now_seconds - counted_at_seconds))
                 counted_at_seconds = now_seconds
-                n_batch = min(int(allowance), len(self._queue))
-                allowance -= n_batch
-                if n_batch:
-                    await self._push(session, [self._queue.popleft() for _ in range(n_batch)])
+                batch = self.next_batch(int(allowance))
+                allowance -= len(batch)
+                if batch:
+                    await self._push(session, batch)
 
     async def _push(self, session: aiohttp.ClientSession, batch: Sequence[FinishedRequest]) -> None:
         profiles = []

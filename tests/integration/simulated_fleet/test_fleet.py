@@ -209,3 +209,16 @@ def test_pool_of_another_shape_is_refused(pool: ProfilePool) -> None:
         Fleet(FleetSettings(n_prefill=1, n_decode=1, decode=decode), pool)
     with pytest.raises(InvalidConfig, match="n_decode is 999"):
         FleetSettings(n_prefill=1, n_decode=999, decode=decode)
+
+
+def test_profiles_nobody_waits_for_any_more_are_dropped(pool) -> None:
+    now = [0.0]
+    push = DecodeProfilePush(pool, lambda: now[0])
+    push.aim(["http://127.0.0.1:9"], 1.0)
+    for number, at_seconds in enumerate((0.0, 0.5, 3.0, 3.0, 3.4)):
+        now[0] = at_seconds
+        push.offer("decode-00", f"r{number}", 1, 10)
+    assert [finished.request_id for finished in push.next_batch(2)] == ["r1", "r2"]
+    assert push.n_dropped == 1
+    assert [finished.request_id for finished in push.next_batch(9)] == ["r3", "r4"]
+    assert (push.next_batch(9), push.n_dropped) == ([], 1)
