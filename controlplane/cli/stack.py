@@ -34,6 +34,7 @@ OUTPUT_TOKENS = 192
 STREAM_INTERVAL_TOKENS = 4
 # A demo of minutes needs in seconds what a production fleet does in minutes.
 DEMO_ENVIRONMENT = {
+    "ELDR_EXPERIMENT_SETTLE_SECONDS": "8",
     "ELDR_DRIFT_CHECK_SECONDS": "5",
     "ELDR_DRIFT_WINDOW_SECONDS": "30",
     "ELDR_REFIT_COOLDOWN_SECONDS": "60",
@@ -46,7 +47,7 @@ class StackSettings:
     """What `eldr up` starts; a port of 0 takes a free one."""
 
     folder: RunFolder
-    n_prefill: int = 2
+    n_prefill: int = 4
     n_decode: int = 8
     has_load: bool = False
     rate_per_second: float = 45.0

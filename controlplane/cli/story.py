@@ -120,7 +120,7 @@ class Story:
         self._tell(f"switchback of {n_pairs} pairs against {command.control_policy}: {seconds} s")
         self._wait("the experiment", lambda: self._is_finished(started.id), seconds + STEP_TIMEOUT_SECONDS)
         experiment = self._client.experiment(started.id)
-        self._tell(f"TPOT median against control: {_in_words(_effect(experiment, 'tpot_p50'))}")
+        self._tell(f"TPOT median against control: {_in_words(_effect(experiment, 'tpot_p50_ms'))}")
         return experiment
 
     def _is_finished(self, experiment_id: str) -> bool:
@@ -188,13 +188,13 @@ class Story:
         activations = self._client.activations()
         runs = self._client.calibration_runs()
         audit = self._client.audit()
-        p50 = _effect(experiment, "tpot_p50")
+        p50 = _effect(experiment, "tpot_p50_ms")
         return StoryResult(
             requests=load.sent,
             failed_requests=load.failed,
             n_pairs=experiment.n_pairs_done,
             tpot_p50_change_percent=_change(p50),
-            tpot_p99_change_percent=_change(_effect(experiment, "tpot_p99")),
+            tpot_p99_change_percent=_change(_effect(experiment, "tpot_p99_ms")),
             active_experts_change_percent=_change(_effect(experiment, "active_experts")),
             verdict=p50.verdict,
             false_alerts=n_false_alerts,
