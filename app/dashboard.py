@@ -1,4 +1,8 @@
-"""The dashboard: the client and the navigation. Run it with `eldr dashboard`."""
+"""The client and the navigation; run it with `eldr dashboard`.
+
+Its pages stand in `views`: Streamlit takes a folder `pages` beside this file for pages of its own, and shows a
+blank one where the first visit after a start is to a page's address.
+"""
 
 from collections.abc import Callable
 
@@ -7,7 +11,11 @@ from streamlit.navigation.page import StreamlitPage
 
 from app.confirm import show_notice, show_pending
 from app.kept_data import fetch
-from app.pages import (
+from app.panels import guarded
+from app.sign_in import show_sign_in, show_sign_out, signed_in_client
+from app.status_strip import show_age, show_status
+from app.time_range import show_time_range
+from app.views import (
     audit,
     calibration,
     clusters,
@@ -18,10 +26,6 @@ from app.pages import (
     versions,
     workers,
 )
-from app.panels import guarded
-from app.sign_in import show_sign_in, show_sign_out, signed_in_client
-from app.status_strip import show_age, show_status
-from app.time_range import show_time_range
 from controlplane.client import ControlPlaneClient
 
 PAGES = {
@@ -54,9 +58,8 @@ def main() -> None:
         show_time_range()
         show_age()
         show_sign_out()
-    page = st.navigation(
-        {section: [_page(client, *entry) for entry in entries] for section, entries in PAGES.items()}
-    )
+    pages = {section: [_page(client, *entry) for entry in entries] for section, entries in PAGES.items()}
+    page = st.navigation(pages)
     st.title(page.title)
     show_status(client)
     show_notice(client)

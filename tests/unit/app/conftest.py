@@ -29,7 +29,7 @@ def _script(page: str, client: object) -> None:
     from app.confirm import show_notice, show_pending  # noqa: PLC0415
 
     show_notice(client)
-    importlib.import_module(f"app.pages.{page}").render(client)
+    importlib.import_module(f"app.views.{page}").render(client)
     show_pending(client)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app import charts_clusters, charts_control, charts_overview, charts_workers
-from app.pages.overview import control_note, latest, latest_effect, rate_now
 from app.panels import to_csv
+from app.views.overview import control_note, latest, latest_effect, rate_now
 
 SINCE = datetime.now(UTC) - timedelta(hours=1)
 MEGABYTE = 1_000_000
