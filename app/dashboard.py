@@ -1,7 +1,7 @@
 """The client and the navigation; run it with `eldr dashboard`.
 
-Its pages stand in `views`: Streamlit takes a folder `pages` beside this file for pages of its own, and shows a
-blank one where the first visit after a start is to a page's address.
+Its pages stand in `views`: Streamlit takes a folder `pages` beside this file for pages of its own, and shows
+a blank one where the first visit after a start is to the address of a page.
 """
 
 from collections.abc import Callable

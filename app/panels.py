@@ -64,7 +64,10 @@ def show_freshness(*kept: Kept[object]) -> None:
     if stale:
         oldest = min(each.at for each in stale)
         st.badge(
-            f"stale: from {moment(oldest)} UTC, {age(oldest)}", icon=":material/history:", color="orange"
+            f"stale, {age(oldest)}",
+            icon=":material/history:",
+            color="orange",
+            help=f"Loaded at {moment(oldest)} UTC.",
         )
 
 
