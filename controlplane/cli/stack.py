@@ -47,7 +47,7 @@ class StackSettings:
     """What `eldr up` starts; a port of 0 takes a free one."""
 
     folder: RunFolder
-    n_prefill: int = 4
+    n_prefill: int = 2
     n_decode: int = 8
     has_load: bool = False
     rate_per_second: float = 45.0

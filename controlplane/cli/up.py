@@ -37,7 +37,7 @@ PORT = click.IntRange(0, 65_535)
     help="End by itself; without it, at Ctrl-C, or with --auto when the story is over.",
 )
 @click.option(
-    "--prefill", "n_prefill", type=click.IntRange(1, 64), default=4, show_default=True, help="Workers."
+    "--prefill", "n_prefill", type=click.IntRange(1, 64), default=2, show_default=True, help="Workers."
 )
 @click.option(
     "--decode", "n_decode", type=click.IntRange(1, 64), default=8, show_default=True, help="Workers."
