@@ -57,17 +57,18 @@ def signed(value: float | None, digits: int = 1, unit: str = "%") -> str:
     return f"{value:+,.{digits}f}{f' {unit}' if unit else ''}".replace("-", "−")
 
 
-def interval(ends: tuple[float, ...] | None, digits: int = 1) -> str:
-    """Write the two ends of a 95 % interval.
+def interval(ends: tuple[float, ...] | None, digits: int = 1, *, is_change: bool = True) -> str:
+    """Write the two ends of a 95 % interval, with signs where it is of a change.
 
     Examples
     --------
-    >>> interval((-14.2, -9.1)), interval(None)
-    ('95 %: −14.2 to −9.1', 'no interval yet')
+    >>> interval((-14.2, -9.1)), interval((0.61, 0.7), 2, is_change=False), interval(None)
+    ('95 %: −14.2 to −9.1', '95 %: 0.61 to 0.70', 'no interval yet')
     """
     if ends is None or len(ends) != 2:
         return "no interval yet"
-    return f"95 %: {signed(ends[0], digits, '')} to {signed(ends[1], digits, '')}"
+    low, high = (signed(end, digits, "") if is_change else number(end, digits) for end in ends)
+    return f"95 %: {low} to {high}"
 
 
 def short(identifier: str | None, length: int = 8) -> str:

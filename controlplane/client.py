@@ -18,6 +18,7 @@ from controlplane.domain.alerts import (
     Silence,
 )
 from controlplane.domain.calibrations import (
+    CalibrationReport,
     CalibrationRun,
     ClusterExperts,
     Projection,
@@ -106,13 +107,15 @@ class ControlPlaneClient:
         """Return the fleet's workers."""
         return self._transport.list_all(Worker, self._path("workers"))
 
-    def drain(self, worker_id: str, reason: str) -> Worker:
+    def drain(self, worker_id: str, reason: str, *, idempotency_key: str | None = None) -> Worker:
         """Let a worker finish what it has and take nothing new."""
-        return self._transport.act(Worker, self._path("workers", worker_id, "drain"), {"reason": reason})
+        path = self._path("workers", worker_id, "drain")
+        return self._transport.act(Worker, path, {"reason": reason}, idempotency_key=idempotency_key)
 
-    def resume(self, worker_id: str, reason: str) -> Worker:
+    def resume(self, worker_id: str, reason: str, *, idempotency_key: str | None = None) -> Worker:
         """Let a draining worker take requests again."""
-        return self._transport.act(Worker, self._path("workers", worker_id, "resume"), {"reason": reason})
+        path = self._path("workers", worker_id, "resume")
+        return self._transport.act(Worker, path, {"reason": reason}, idempotency_key=idempotency_key)
 
     def routers(self) -> tuple[RouterStatus, ...]:
         """Return the routers and the generation each acknowledged."""
@@ -136,10 +139,11 @@ class ControlPlaneClient:
         path = self._path("versions", version_id, "promote")
         return self._transport.act(Activation, path, command, idempotency_key=idempotency_key)
 
-    def reject(self, version_id: str, reason: str) -> Version:
+    def reject(self, version_id: str, reason: str, *, idempotency_key: str | None = None) -> Version:
         """Mark a candidate as not to be promoted."""
         path = self._path("versions", version_id, "reject")
-        return self._transport.act(Version, path, RejectVersion(reason=reason))
+        command = RejectVersion(reason=reason)
+        return self._transport.act(Version, path, command, idempotency_key=idempotency_key)
 
     def roll_back(self, command: RollBack, *, idempotency_key: str | None = None) -> Activation:
         """Go back to an earlier version."""
@@ -194,14 +198,23 @@ class ControlPlaneClient:
         """Return one calibration run."""
         return self._transport.get(CalibrationRun, self._path("calibration-runs", run_id))
 
-    def start_calibration(self, command: StartCalibration) -> CalibrationRun:
-        """Queue a calibration."""
-        return self._transport.act(CalibrationRun, self._path("calibration-runs"), command)
+    def calibration_report(self, run_id: str) -> CalibrationReport:
+        """Return what a run found out about its version."""
+        return self._transport.get(CalibrationReport, self._path("calibration-runs", run_id, "report"))
 
-    def cancel_calibration(self, run_id: str, reason: str) -> CalibrationRun:
+    def start_calibration(
+        self, command: StartCalibration, *, idempotency_key: str | None = None
+    ) -> CalibrationRun:
+        """Queue a calibration."""
+        path = self._path("calibration-runs")
+        return self._transport.act(CalibrationRun, path, command, idempotency_key=idempotency_key)
+
+    def cancel_calibration(
+        self, run_id: str, reason: str, *, idempotency_key: str | None = None
+    ) -> CalibrationRun:
         """Ask a calibration to stop."""
         path = self._path("calibration-runs", run_id, "cancel")
-        return self._transport.act(CalibrationRun, path, {"reason": reason})
+        return self._transport.act(CalibrationRun, path, {"reason": reason}, idempotency_key=idempotency_key)
 
     def projection(self, version_id: str, *, is_live: bool, limit: int = 2000) -> Projection:
         """Return the PCA of a version's calibration, or of live traffic on its basis."""
@@ -250,14 +263,18 @@ class ControlPlaneClient:
         """Return one experiment with its effects so far."""
         return self._transport.get(Experiment, self._path("experiments", experiment_id))
 
-    def start_experiment(self, command: StartExperiment) -> Experiment:
+    def start_experiment(self, command: StartExperiment, *, idempotency_key: str | None = None) -> Experiment:
         """Start a switchback."""
-        return self._transport.act(Experiment, self._path("experiments"), command)
+        path = self._path("experiments")
+        return self._transport.act(Experiment, path, command, idempotency_key=idempotency_key)
 
-    def stop_experiment(self, experiment_id: str, reason: str) -> Experiment:
+    def stop_experiment(
+        self, experiment_id: str, reason: str, *, idempotency_key: str | None = None
+    ) -> Experiment:
         """End a switchback early."""
         path = self._path("experiments", experiment_id, "stop")
-        return self._transport.act(Experiment, path, StopExperiment(reason=reason))
+        command = StopExperiment(reason=reason)
+        return self._transport.act(Experiment, path, command, idempotency_key=idempotency_key)
 
     # Alerts, audit, keys
 
@@ -267,15 +284,16 @@ class ControlPlaneClient:
             Alert, self._path("alerts"), {} if state is None else {"state": state}
         )
 
-    def acknowledge(self, alert_id: str, reason: str) -> Alert:
+    def acknowledge(self, alert_id: str, reason: str, *, idempotency_key: str | None = None) -> Alert:
         """Say that somebody looks after an alert."""
-        return self._transport.act(
-            Alert, self._path("alerts", alert_id, "acknowledge"), Acknowledge(reason=reason)
-        )
+        path = self._path("alerts", alert_id, "acknowledge")
+        command = Acknowledge(reason=reason)
+        return self._transport.act(Alert, path, command, idempotency_key=idempotency_key)
 
-    def silence(self, alert_id: str, command: Silence) -> Alert:
+    def silence(self, alert_id: str, command: Silence, *, idempotency_key: str | None = None) -> Alert:
         """Keep an alert quiet for a time."""
-        return self._transport.act(Alert, self._path("alerts", alert_id, "silence"), command)
+        path = self._path("alerts", alert_id, "silence")
+        return self._transport.act(Alert, path, command, idempotency_key=idempotency_key)
 
     def audit(self, since: datetime | None = None) -> tuple[AuditEvent, ...]:
         """Return the fleet's audit events, newest first."""

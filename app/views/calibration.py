@@ -4,21 +4,18 @@ from functools import partial
 
 import streamlit as st
 
-from app.charts_clusters import occupancy_bars, signature_map, similarity_histogram
-from app.confirm import Change, Consent, Difference, ask
-from app.formats import NOTHING, age, duration, moment, number, short, signed, words
+from app.calibration_panels import show_report
+from app.confirm import Change, Consent, Difference, ask, close_popover
+from app.formats import NOTHING, age, duration, moment, words
 from app.kept_data import fetch
 from app.panels import guarded, panel, show_empty, show_freshness, show_table
 from app.time_range import current_view
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.calibrations import CalibrationRun, RunState, StartCalibration, TracePack
-from controlplane.domain.versions import Version
 
 TRANSFORMS = ("count_idf", "count", "sqrt_count", "binary", "gate_prob", "gate_logit")
 LIVE = "live samples"
 MOST_LIVE = 5000
-REPORT_SECONDS = 600
-BARE = {"displayModeBar": False}
 MARK = {
     RunState.QUEUED: "◔ queued",
     RunState.RUNNING: "◑ running",
@@ -27,6 +24,7 @@ MARK = {
     RunState.CANCELLED: "■ cancelled",
 }
 UNDER_WAY = (RunState.QUEUED, RunState.RUNNING)
+POPOVER = "start_run_popover"
 
 
 def render(client: ControlPlaneClient) -> None:
@@ -40,7 +38,7 @@ def render(client: ControlPlaneClient) -> None:
             return
         run = _choose(client, runs)
         st.fragment(_show_runs, run_every=current_view().refresh_seconds)(client)
-        _show_report(client, run)
+        show_report(client, run)
 
 
 def _choose(client: ControlPlaneClient, runs: tuple[CalibrationRun, ...]) -> CalibrationRun:
@@ -70,7 +68,7 @@ def _name(run: CalibrationRun) -> str:
 def _show_start(client: ControlPlaneClient) -> None:
     packs = fetch(client, "packs", client.trace_packs, max_age_seconds=30).value
     by_id = {pack.id: pack for pack in packs}
-    with st.popover("Start a calibration", icon=":material/model_training:"):
+    with st.popover("Start a calibration", icon=":material/model_training:", key=POPOVER, on_change="rerun"):
         source = st.selectbox(
             "From", [LIVE, *by_id], format_func=lambda each: _source(by_id.get(each)), key="start_source"
         )
@@ -88,7 +86,9 @@ def _show_start(client: ControlPlaneClient) -> None:
         )
         transform = st.selectbox("Transform", TRANSFORMS, format_func=words, key="start_transform")
         seed = st.number_input("Seed", 0, 1_000_000, 1, key="start_run_seed")
-        is_asked = st.button("Start", type="primary", key="start_run")
+        is_asked = st.button(
+            "Start", type="primary", key="start_run", on_click=close_popover, args=(POPOVER,)
+        )
     if is_asked:
         command = StartCalibration(
             reason="",
@@ -134,7 +134,7 @@ def _send_start(client: ControlPlaneClient, command: StartCalibration, consent: 
         transform=command.transform,
         seed=command.seed,
     )
-    run = client.start_calibration(sent)
+    run = client.start_calibration(sent, idempotency_key=consent.idempotency_key)
     return f"The calibration is {run.state.value}. It can be cancelled below."
 
 
@@ -148,7 +148,7 @@ def _cancellation(client: ControlPlaneClient, run: CalibrationRun) -> Change:
 
 
 def _cancel(client: ControlPlaneClient, run: CalibrationRun, consent: Consent) -> str:
-    client.cancel_calibration(run.id, consent.reason)
+    client.cancel_calibration(run.id, consent.reason, idempotency_key=consent.idempotency_key)
     return "The calibration stops at its next step."
 
 
@@ -186,57 +186,3 @@ def _took(run: CalibrationRun) -> str:
     if run.finished_at is None:
         return f"started {age(run.started_at)}"
     return duration((run.finished_at - run.started_at).total_seconds())
-
-
-def _show_report(client: ControlPlaneClient, run: CalibrationRun) -> None:
-    if run.state is RunState.FAILED:
-        st.error(f"The run failed: {run.error}", icon=":material/error:")
-        return
-    if run.version_id is None:
-        with panel("Report"):
-            show_empty("The report comes when the run has succeeded.", ":material/hourglass_empty:")
-        return
-    versions = fetch(client, "versions", client.versions, max_age_seconds=10).value
-    version = next((each for each in versions if each.id == run.version_id), None)
-    if version is not None:
-        _show_version(version)
-    projection = fetch(
-        client,
-        f"projection/{run.version_id}/False",
-        lambda: client.projection(run.version_id or "", is_live=False),
-        max_age_seconds=REPORT_SECONDS,
-    ).value
-    left, right = st.columns([1.3, 1])
-    with (
-        left,
-        panel("Signatures it was fitted on", "PCA; centroids outlined. Colour by other things on Clusters."),
-    ):
-        drawn = signature_map(projection, colour_by="cluster", is_3d=False)
-        drawn.update_layout(height=470)
-        st.plotly_chart(drawn, key="report_map", config=BARE)
-    with right, panel("Balance"):
-        st.plotly_chart(
-            occupancy_bars(projection.occupancy, projection.reference_occupancy, "projected sample"),
-            key="report_balance",
-            config=BARE,
-        )
-        st.plotly_chart(similarity_histogram(projection.points), key="report_similarity", config=BARE)
-
-
-def _show_version(version: Version) -> None:
-    row = st.columns(4)
-    tiles = (
-        ("Held-out active experts", signed(version.held_out_percent), "against random batches"),
-        ("rho, prefill to decode", number(version.rho, 2), "1 is a perfect predictor"),
-        ("Layers kept", str(version.n_layers_kept), words(version.transform)),
-        (
-            f"v{version.number}, {version.state.value}",
-            f"{version.n_requests:,}",
-            f"requests · {short(version.content_hash)}",
-        ),
-    )
-    for column, (label, value, note) in zip(row, tiles, strict=True):
-        column.metric(label, value, delta=note, delta_color="off", delta_arrow="off", border=True)
-    if version.metrics:
-        facts = " · ".join(f"{words(name)} {value:.4g}" for name, value in sorted(version.metrics.items()))
-        st.caption(facts)

@@ -98,7 +98,7 @@ def _acknowledgement(client: ControlPlaneClient, alert: Alert) -> Change:
 
 
 def _acknowledge(client: ControlPlaneClient, alert: Alert, consent: Consent) -> str:
-    client.acknowledge(alert.id, consent.reason)
+    client.acknowledge(alert.id, consent.reason, idempotency_key=consent.idempotency_key)
     return f"You look after **{_name(alert)}**."
 
 
@@ -118,7 +118,8 @@ def _silence(client: ControlPlaneClient, alert: Alert, seconds: float) -> Change
 
 
 def _send_silence(client: ControlPlaneClient, alert: Alert, seconds: float, consent: Consent) -> str:
-    done = client.silence(alert.id, Silence(reason=consent.reason, seconds=seconds))
+    command = Silence(reason=consent.reason, seconds=seconds)
+    done = client.silence(alert.id, command, idempotency_key=consent.idempotency_key)
     return f"**{_name(alert)}** is silent until {moment(done.silenced_until)} UTC; it is still watched."
 
 
@@ -137,7 +138,8 @@ def refit(client: ControlPlaneClient) -> Change:
 
 
 def _start_refit(client: ControlPlaneClient, consent: Consent) -> str:
-    run = client.start_calibration(StartCalibration(reason=consent.reason))
+    command = StartCalibration(reason=consent.reason)
+    run = client.start_calibration(command, idempotency_key=consent.idempotency_key)
     return f"The refit is {run.state.value}; follow it on Calibration, where it can be cancelled."
 
 

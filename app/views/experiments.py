@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 
 from app.charts_control import METRIC_NAMES, effect_forest, experiment_windows
-from app.confirm import Change, Consent, Difference, ask
+from app.confirm import Change, Consent, Difference, ask, close_popover
 from app.formats import age, duration, interval, moment, number, signed, words
 from app.kept_data import fetch
 from app.panels import guarded, panel, show_empty, show_freshness, show_table
@@ -22,6 +22,7 @@ VERDICTS = {
     "no_effect": ":gray[:material/remove: no effect]",
     "inconclusive": ":orange[:material/help: inconclusive]",
 }
+POPOVER = "start_experiment_popover"
 
 
 def render(client: ControlPlaneClient) -> None:
@@ -125,14 +126,23 @@ def _show_effects(experiment: Experiment) -> None:
 
 def _show_start(client: ControlPlaneClient, experiments: tuple[Experiment, ...]) -> None:
     is_running = any(each.state is ExperimentState.RUNNING for each in experiments)
-    with st.popover("Start an experiment", icon=":material/science:", disabled=is_running):
+    with st.popover(
+        "Start an experiment", icon=":material/science:", disabled=is_running, key=POPOVER, on_change="rerun"
+    ):
         control = st.selectbox("Control policy", CONTROLS, format_func=words, key="start_control")
         n_pairs = st.number_input("Pairs of windows", MINIMUM_PAIRS, 100, 8, key="start_pairs")
         window = st.number_input("Window (s)", 10, 3600, 60, key="start_window")
         washout = st.number_input("Washout at the head of each window (s)", 0, 1800, 20, key="start_washout")
         seed = st.number_input("Seed of the order", 0, 1_000_000, 1, key="start_seed")
         st.caption(f"Takes {duration(2 * n_pairs * window)}; half of it runs the control policy.")
-        is_asked = st.button("Start", type="primary", key="start_experiment", disabled=washout >= window)
+        is_asked = st.button(
+            "Start",
+            type="primary",
+            key="start_experiment",
+            on_click=close_popover,
+            args=(POPOVER,),
+            disabled=washout >= window,
+        )
     if is_asked:
         command = StartExperiment(
             reason="",
@@ -173,7 +183,7 @@ def _send_start(client: ControlPlaneClient, command: StartExperiment, consent: C
         washout_seconds=command.washout_seconds,
         seed=command.seed,
     )
-    done = client.start_experiment(sent)
+    done = client.start_experiment(sent, idempotency_key=consent.idempotency_key)
     return f"The experiment runs until {moment(done.ends_at)} UTC. It can be stopped at any time."
 
 
@@ -192,7 +202,7 @@ def _stop(client: ControlPlaneClient, experiment: Experiment) -> Change:
 
 
 def _send_stop(client: ControlPlaneClient, experiment: Experiment, consent: Consent) -> str:
-    client.stop_experiment(experiment.id, consent.reason)
+    client.stop_experiment(experiment.id, consent.reason, idempotency_key=consent.idempotency_key)
     return "The experiment is stopped; the live settings run all of the time."
 
 

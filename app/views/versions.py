@@ -188,7 +188,7 @@ def _rejection(client: ControlPlaneClient, version: Version) -> Change:
 
 
 def _reject(client: ControlPlaneClient, version: Version, consent: Consent) -> str:
-    client.reject(version.id, consent.reason)
+    client.reject(version.id, consent.reason, idempotency_key=consent.idempotency_key)
     return f"v{version.number} is rejected."
 
 

@@ -87,7 +87,7 @@ def _change(client: ControlPlaneClient, worker: Worker, *, is_drain: bool, is_un
 
 def _act(act: object, worker_id: str, what: str, consent: Consent) -> str:
     assert callable(act), "the client's drain or resume"
-    act(worker_id, consent.reason)
+    act(worker_id, consent.reason, idempotency_key=consent.idempotency_key)
     return f"**{worker_id}** {what}."
 
 

@@ -1,5 +1,6 @@
 """Trace packs and calibration runs, as the API speaks of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -111,3 +112,71 @@ class ClusterExperts:
     cluster: int
     n_requests: int
     use: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterChange:
+    """Held-out change of active experts in one cluster; None where it holds fewer requests than a batch."""
+
+    cluster: int
+    n_requests: int
+    percent: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutChange:
+    """Change of active experts against mixed batches, in percent: mean, one value a seed, 95 % interval."""
+
+    mean_percent: float
+    seeds: tuple[float, ...]
+    interval: tuple[float, ...]
+    covered_share: float
+    by_cluster: tuple[ClusterChange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomLabelControl:
+    """The same change for groups drawn at random; None where it was not judged."""
+
+    random_labels_percent: float | None
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationReport:
+    """What a calibration found out about its version; what needs decode counts is None or empty without.
+
+    Attributes
+    ----------
+    rho_by_transform
+        Of every transform the trace allows, all layers kept.
+    rho_by_layer_count
+        By number of layers in the order of selection, the first of one layer; None where none were selected.
+    held_out
+        By ``batch_<size>``; None where no cluster fills such a batch.
+    """
+
+    n_clusters: int
+    transform: str
+    n_requests: int
+    n_left_out: int
+    signature_note: str | None
+    n_layers_kept: int
+    rho: float | None
+    rho_interval: tuple[float, ...] | None
+    rho_n_pairs: int | None
+    rho_by_transform: Mapping[str, float]
+    rho_by_layer_count: tuple[float, ...] | None
+    cluster_sizes: tuple[int, ...]
+    silhouette: float | None
+    held_out: Mapping[str, HeldOutChange | None]
+    control: RandomLabelControl
+
+    def held_out_by_batch(self) -> tuple[tuple[int, HeldOutChange], ...]:
+        """Return what could be judged, with its batch size, smallest first."""
+        judged = [
+            (int(name.removeprefix("batch_")), change)
+            for name, change in self.held_out.items()
+            if change is not None
+        ]
+        return tuple(sorted(judged, key=lambda each: each[0]))

@@ -171,11 +171,11 @@ class FakeDashboardClient(levers.FakeLevers, telemetry.FakeTelemetry):
             lease_expires_at=_at(-0.2),
         )
 
-    def drain(self, worker_id: str, reason: str) -> Worker:
+    def drain(self, worker_id: str, reason: str, *, idempotency_key: str | None = None) -> Worker:
         self._draining.add(worker_id)
         return self._worker("decode", worker_id)
 
-    def resume(self, worker_id: str, reason: str) -> Worker:
+    def resume(self, worker_id: str, reason: str, *, idempotency_key: str | None = None) -> Worker:
         self._draining.discard(worker_id)
         return self._worker("decode", worker_id)
 
@@ -217,10 +217,10 @@ class FakeDashboardClient(levers.FakeLevers, telemetry.FakeTelemetry):
             return ()
         return tuple(alert for alert in self._alerts if state in (None, alert.state))
 
-    def acknowledge(self, alert_id: str, reason: str) -> Alert:
+    def acknowledge(self, alert_id: str, reason: str, *, idempotency_key: str | None = None) -> Alert:
         return self._change_alert(alert_id, acknowledged_at=_at(0), acknowledged_by="ops-night")
 
-    def silence(self, alert_id: str, command: Any) -> Alert:
+    def silence(self, alert_id: str, command: Any, *, idempotency_key: str | None = None) -> Alert:
         return self._change_alert(
             alert_id, silenced_until=_at(-command.seconds / 60), silenced_by="ops-night"
         )

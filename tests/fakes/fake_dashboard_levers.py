@@ -5,7 +5,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controlplane.domain.calibrations import CalibrationRun, RunState, TracePack
+from controlplane.domain.calibrations import (
+    CalibrationReport,
+    CalibrationRun,
+    ClusterChange,
+    HeldOutChange,
+    RandomLabelControl,
+    RunState,
+    TracePack,
+)
 from controlplane.domain.versions import (
     Activation,
     ActivationKind,
@@ -109,7 +117,7 @@ class FakeLevers:
     def promote(self, version_id: str, command: Any, *, idempotency_key: str | None = None) -> Activation:
         return self._activate(version_id, ActivationKind.PROMOTE, command.reason)
 
-    def reject(self, version_id: str, reason: str) -> Version:
+    def reject(self, version_id: str, reason: str, *, idempotency_key: str | None = None) -> Version:
         rejected = replace(self._find(version_id), state=VersionState.REJECTED)
         self._versions = [rejected if version.id == version_id else version for version in self._versions]
         return rejected
@@ -260,8 +268,48 @@ class FakeLevers:
     def calibration_run(self, run_id: str) -> CalibrationRun:
         return next(run for run in self.calibration_runs() if run.id == run_id)
 
-    def start_calibration(self, command: Any) -> CalibrationRun:
+    def calibration_report(self, run_id: str) -> CalibrationReport:
+        sizes = (525,) * 7 + (521,)
+        rho_by_layer_count = tuple(0.42 + 0.27 * math.sin(n * math.pi / 34) for n in range(1, 25))
+        return CalibrationReport(
+            n_clusters=N_CLUSTERS,
+            transform="count_idf",
+            n_requests=sum(sizes),
+            n_left_out=4,
+            signature_note=None,
+            n_layers_kept=17,
+            rho=0.688,
+            rho_interval=(0.671, 0.704),
+            rho_n_pairs=20_000,
+            rho_by_transform={"count_idf": 0.664, "count": 0.641, "sqrt_count": 0.627, "binary": 0.518},
+            rho_by_layer_count=rho_by_layer_count,
+            cluster_sizes=sizes,
+            silhouette=0.207,
+            held_out={
+                "batch_8": self._held_out(-10.4),
+                "batch_16": self._held_out(-14.1),
+                "batch_32": self._held_out(-15.7),
+                "batch_64": None,
+            },
+            control=RandomLabelControl(random_labels_percent=0.2, batch_size=16),
+        )
+
+    def _held_out(self, percent: float) -> HeldOutChange:
+        return HeldOutChange(
+            mean_percent=percent,
+            seeds=(percent - 0.4, percent, percent + 0.4),
+            interval=(percent - 1.0, percent + 1.0),
+            covered_share=1.0,
+            by_cluster=tuple(
+                ClusterChange(cluster=k, n_requests=260, percent=percent + k / 2 - 2)
+                for k in range(N_CLUSTERS)
+            ),
+        )
+
+    def start_calibration(self, command: Any, *, idempotency_key: str | None = None) -> CalibrationRun:
         return self._run(10, RunState.QUEUED, 0, version_id=None, progress_share=0.0, reason=command.reason)
 
-    def cancel_calibration(self, run_id: str, reason: str) -> CalibrationRun:
+    def cancel_calibration(
+        self, run_id: str, reason: str, *, idempotency_key: str | None = None
+    ) -> CalibrationRun:
         return replace(self.calibration_run(run_id), state=RunState.CANCELLED)

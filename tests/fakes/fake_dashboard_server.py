@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -29,12 +30,23 @@ LISTS = {
 ITEMS = {"calibration-runs": "calibration_run", "experiments": "experiment", "decisions": "decision"}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A call as it arrived."""
+
+    method: str
+    path: str
+    idempotency_key: str | None
+    if_match: str | None
+    body: dict[str, Any]
+
+
 class FakeDashboardServer:
-    """Serves one fake client on loopback; `log` keeps method, path and idempotency key of each change."""
+    """Serves one fake client on loopback; `log` keeps each call."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
-        self.log: list[tuple[str, str, str | None]] = []
+        self.log: list[Sent] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._thread = Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
@@ -45,6 +57,14 @@ class FakeDashboardServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def sent(self, method: str, ending: str) -> list[Sent]:
+        """Calls of a method to paths with this ending, previews left out."""
+        return [
+            each
+            for each in self.log
+            if each.method == method and each.path.endswith(ending) and "dry_run" not in each.path
+        ]
 
     def answer(self, method: str, target: str, body: Any) -> Any:
         split = urlsplit(target)
@@ -76,6 +96,8 @@ class FakeDashboardServer:
             return client.projection(rest[1], is_live=query["live"] == "true", limit=int(query["limit"]))
         if rest[0] == "versions":
             return client.cluster_experts(rest[1], int(rest[3]))
+        if rest[-1] == "report":
+            return client.calibration_report(rest[1])
         return getattr(client, ITEMS[rest[0]])(rest[1])
 
     def _act(self, rest: list[str], query: dict[str, str], body: Any) -> Any:
@@ -121,8 +143,15 @@ def _handler(server: FakeDashboardServer) -> type[BaseHTTPRequestHandler]:
         def _serve(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length)) if length else {}
-            if self.command != "GET":
-                server.log.append((self.command, self.path, self.headers.get("Idempotency-Key")))
+            server.log.append(
+                Sent(
+                    method=self.command,
+                    path=self.path,
+                    idempotency_key=self.headers.get("Idempotency-Key"),
+                    if_match=self.headers.get("If-Match"),
+                    body=body,
+                )
+            )
             if self.headers.get("Authorization") != f"Bearer {API_KEY}":
                 problem = {
                     "title": "Unauthorized",

@@ -269,8 +269,10 @@ class FakeTelemetry:
             active_experts=30.0 if is_treated else 35.7,
         )
 
-    def start_experiment(self, command: Any) -> Experiment:
+    def start_experiment(self, command: Any, *, idempotency_key: str | None = None) -> Experiment:
         return replace(self._experiment(3, "running", 0), reason=command.reason, n_pairs=command.n_pairs)
 
-    def stop_experiment(self, experiment_id: str, reason: str) -> Experiment:
+    def stop_experiment(
+        self, experiment_id: str, reason: str, *, idempotency_key: str | None = None
+    ) -> Experiment:
         return replace(self.experiment(experiment_id), state=ExperimentState.STOPPED)

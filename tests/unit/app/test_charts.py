@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app import charts_clusters, charts_control, charts_overview, charts_workers
+from app import charts_calibration, charts_clusters, charts_control, charts_overview, charts_workers
 from app.panels import to_csv
 from app.views.overview import control_note, latest, latest_effect, rate_now
 
@@ -171,3 +171,34 @@ def test_csv_has_rfc_times_and_runs_no_formula() -> None:
     assert (
         to_csv({"at": [at], "why": ["=1+1"], "n": [None]}) == "at,why,n\n2026-01-02T00:00:00+00:00,'=1+1,\n"
     )
+
+
+def test_report_stars_the_layers_kept_and_marks_the_transform_used(client: Any) -> None:
+    report = replace(
+        client.calibration_report("run-0008"),
+        n_layers_kept=2,
+        rho_by_layer_count=(0.5, 0.7, 0.6),
+        rho_by_transform={"count": 0.6, "count_idf": 0.7},
+    )
+    star = charts_calibration.rho_by_layers(report).data[1]
+    assert (star.x[0], star.y[0], star.marker.symbol) == (2, 0.7, "star")
+    bars = charts_calibration.rho_by_transform(report).data[0]
+    assert list(bars.y) == ["count idf", "count"]
+    assert list(bars.text) == ["0.700 · used", "0.600"]
+
+
+def test_held_out_is_by_batch_size_in_order_with_its_interval_and_the_control(client: Any) -> None:
+    report = client.calibration_report("run-0008")
+    figure = charts_calibration.held_out_by_batch(report)
+    judged, control = figure.data
+    assert list(judged.x) == ["8", "16", "32"]
+    assert judged.error_y.array == pytest.approx((1.0, 1.0, 1.0))
+    assert judged.error_y.arrayminus == pytest.approx((1.0, 1.0, 1.0))
+    assert (control.x[0], control.y[0]) == ("16", 0.2)
+
+
+@pytest.mark.parametrize(("sizes", "limit"), [((3, 3, 2), 3), ((4, 4), 4), ((1, 1, 1, 1), 1)])
+def test_capacity_is_an_even_share_rounded_up(client: Any, sizes: tuple[int, ...], limit: int) -> None:
+    report = replace(client.calibration_report("run-0008"), n_clusters=len(sizes), cluster_sizes=sizes)
+    assert charts_calibration.capacity(report) == limit
+    assert charts_calibration.cluster_sizes(report).layout.shapes[0].y0 == limit
