@@ -24,7 +24,17 @@ def list_experiments(client: ControlPlaneClient, as_json: bool) -> None:
         print_json(to_json_value(experiments))
         return
     rows = [row for experiment in experiments for row in _rows(experiment)]
-    columns = ("started", "state", "against", "metric", "change", "95 % interval", "pairs", "verdict")
+    columns = (
+        "experiment",
+        "started",
+        "state",
+        "against",
+        "metric",
+        "change",
+        "95 % interval",
+        "pairs",
+        "verdict",
+    )
     print_table("Experiments", columns, rows)
 
 
@@ -71,8 +81,19 @@ def start_experiment(
         click.echo(f"runs from {experiment.starts_at:%H:%M:%S} to {experiment.ends_at:%H:%M:%S} UTC")
 
 
+@experiments_group.command("stop")
+@click.argument("experiment_id")
+@reason_option
+@client_options
+def stop_experiment(client: ControlPlaneClient, experiment_id: str, reason: str) -> None:
+    """End an experiment early; the windows it had are kept."""
+    experiment = client.stop_experiment(experiment_id, reason)
+    click.echo(f"stopped after {experiment.n_pairs_done} of {experiment.n_pairs} pairs")
+
+
 def _rows(experiment: Experiment) -> list[tuple[str, ...]]:
-    head = (f"{experiment.starts_at:%Y-%m-%d %H:%M:%S}", experiment.state.value, experiment.control_policy)
+    started = f"{experiment.starts_at:%Y-%m-%d %H:%M:%S}"
+    head = (experiment.id, started, experiment.state.value, experiment.control_policy)
     return [(*head, *_effect(effect)) for effect in experiment.effects] or [(*head, "-", "-", "-", "0", "-")]
 
 

@@ -19,7 +19,15 @@ PORT = click.IntRange(0, 65_535)
 
 @click.command("up")
 @data_option
-@click.option("--demo", "is_demo", is_flag=True, help="Drive traffic through it: 45 requests/s on topics.")
+@click.option("--demo", "is_demo", is_flag=True, help="Drive traffic of several topics through it.")
+@click.option(
+    "--rate",
+    "rate_per_second",
+    type=click.FloatRange(min=0, min_open=True, max=1000),
+    default=45.0,
+    show_default=True,
+    help="Requests a second of --demo; a machine with less than two free cores takes fewer.",
+)
 @click.option(
     "--auto",
     "is_auto",
@@ -50,6 +58,7 @@ PORT = click.IntRange(0, 65_535)
 def up_command(
     data_dir: Path,
     is_demo: bool,
+    rate_per_second: float,
     is_auto: bool,
     n_pairs: int,
     duration_seconds: float | None,
@@ -72,6 +81,7 @@ def up_command(
         n_prefill=n_prefill,
         n_decode=n_decode,
         has_load=is_demo,
+        rate_per_second=rate_per_second,
         has_dashboard=has_dashboard,
         control_plane_port=controlplane_port,
         router_port=router_port,
