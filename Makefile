@@ -7,7 +7,7 @@ RECORDED := $(wildcard $(SHARED_DATA)/gpt-oss-20b)
 # Where this is set, every start of every command compiles all its libraries anew: 10 s instead of 1.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test check docs bench clean
+.PHONY: help install demo tour test e2e check docs bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -20,11 +20,17 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: install ## from a trace to a prediction, on generated and recorded data; report in out/report.html
+demo: install ## run control plane, router, dashboard and a simulated fleet under traffic; Ctrl-C ends all
+	$(BIN)/eldr up --demo
+
+tour: install ## from a trace to a prediction, on generated and recorded data; report in out/report.html
 	$(BIN)/eldr demo --output out $(addprefix --trace ,$(RECORDED))
 
-test: install ## run every test, warnings as errors
+test: install ## run every test but the full story, warnings as errors
 	$(BIN)/pytest
+
+e2e: install ## play the demo's whole story, 8 pairs, and hold it to its figures; wants two idle cores
+	$(BIN)/pytest tests/e2e/test_story.py -m full_story -s
 
 check: install ## style, types, import rules
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -78,6 +79,8 @@ def start_up(tmp_path: Path) -> Iterator[Callable[[], Up]]:
                 stdout=subprocess.DEVNULL,
                 stderr=stream,
                 env={**os.environ, name: value},
+                # Shells start jobs in the background deaf to it.
+                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
             )
         started.append(Up(process=process, errors=errors, mark=mark))
         return started[-1]
