@@ -176,4 +176,4 @@ def _has_active(tick: Tick, fleet: str) -> bool:
 
 def _has_due_experiment(tick: Tick, fleet: str) -> bool:
     with tick.fenced.database.read() as session:
-        return has_due_experiment(session, fleet, tick.now)
+        return has_due_experiment(session, fleet, tick.now, tick.settings)

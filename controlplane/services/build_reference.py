@@ -6,15 +6,14 @@ from controlplane.services.keep_reference import ProjectionReference, StoredRefe
 from controlplane.services.place_samples import SIMILARITY_DIGITS, nearest, sign_counts
 from controlplane.services.sampled_use import random_union_by_layer
 from eldr_runtime.array_types import Counts, Floats, Floats32, Ints
-from eldr_runtime.calibration import CalibrationResult, CalibrationSettings, fit_version
-from eldr_runtime.centroid_version import CentroidVersion
+from eldr_runtime.calibration import CalibrationResult
 from eldr_runtime.drift import DriftReference
 from eldr_runtime.expert_trace import ExpertTrace
-from eldr_runtime.held_out_union import split_half
 from eldr_runtime.placed_traffic import PlacedTraffic
 from eldr_runtime.signature import usage_of
 
 UNION_BATCH = 16.0
+SMALLEST_NORM = 1e-6
 
 
 def build_projection(trace: ExpertTrace, result: CalibrationResult) -> ProjectionReference:
@@ -37,27 +36,22 @@ def build_projection(trace: ExpertTrace, result: CalibrationResult) -> Projectio
     )
 
 
-def build_drift_reference(
-    trace: ExpertTrace, version: CentroidVersion, settings: CalibrationSettings
-) -> StoredReference:
+def build_drift_reference(trace: ExpertTrace, result: CalibrationResult) -> StoredReference:
     """Build the reference of a version that was fitted on live traffic, from that traffic.
 
-    A request lies nearer to centroids it was fitted on than to others, so each half of the requests is
-    placed at the centroids of a fit on the other half; its cluster is that of the version itself.
+    A request lies nearer to a centroid it was fitted with than requests to come will, so each is compared
+    with the centroid of its cluster as it would be without it.
     """
+    version, labels = result.version, result.report.labels
     covered, _ = trace.without_uncovered()
     signatures = sign_counts(version, covered.prefill_counts)
     clusters, _ = nearest(version, signatures)
-    similarities = np.empty(len(covered))
-    for fitted, held_out in _crossed(covered, settings.seed):
-        other = fit_version(covered.select(fitted), settings, inherit=version)
-        similarities[held_out] = nearest(other, signatures[held_out])[1]
+    similarities = leave_one_out_similarities(signatures, labels, version.centroids)
     is_signed = signatures.any(axis=1)
-    n_signed = int(is_signed.sum())
     traffic = PlacedTraffic(
         similarities=similarities[is_signed].round(SIMILARITY_DIGITS),
         clusters=clusters[is_signed],
-        sessions=np.arange(n_signed, dtype=np.int64),
+        sessions=np.arange(int(is_signed.sum()), dtype=np.int64),
         n_clusters=version.n_centroids,
     )
     reference = DriftReference(
@@ -66,9 +60,43 @@ def build_drift_reference(
     return StoredReference(reference=reference, ratio_by_worker={})
 
 
-def _crossed(trace: ExpertTrace, seed: int) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
-    one, other = split_half(trace.labels, len(trace), seed)
-    return (one, other), (other, one)
+def leave_one_out_similarities(signatures: Floats32, labels: Ints, centroids: Floats32) -> Floats:
+    """Similarity of each request to the nearest centroid, its own cluster's taken without it.
+
+    Parameters
+    ----------
+    signatures
+        float32 `(n_requests, n_features)`, unit norm or zero.
+    labels
+        int64 `(n_requests,)`: the cluster each request was fitted in.
+    centroids
+        float32 `(n_centroids, n_features)`.
+
+    Returns
+    -------
+    float64 `(n_requests,)`.
+
+    Examples
+    --------
+    Without the first request its cluster is the second alone, at a right angle to it.
+
+    >>> axes = np.eye(2, dtype=np.float32)
+    >>> middle = np.full((1, 2), 0.5**0.5, dtype=np.float32)
+    >>> leave_one_out_similarities(axes, np.array([0, 0]), middle).tolist()
+    [0.0, 0.0]
+    """
+    sums = np.zeros((len(centroids), signatures.shape[1]))
+    np.add.at(sums, labels, signatures)
+    with_own = (sums[labels] * signatures).sum(axis=1)  # the dot product with the sum of its cluster
+    own = (signatures.astype(np.float64) ** 2).sum(axis=1)  # 1, or 0 for a zero signature
+    norm_of_rest = np.sqrt(np.maximum((sums**2).sum(axis=1)[labels] - 2 * with_own + own, 0.0))
+    similarities = (signatures @ centroids.T).astype(np.float64)
+    # A request alone in its cluster has no other to be like; its similarity to the other centroids counts.
+    is_alone = norm_of_rest < SMALLEST_NORM
+    similarities[np.arange(len(labels)), labels] = np.where(
+        is_alone, -1.0, (with_own - own) / np.maximum(norm_of_rest, SMALLEST_NORM)
+    )
+    return np.asarray(similarities.max(axis=1), dtype=np.float64)
 
 
 def _union_ratio(trace: ExpertTrace, clusters: Ints) -> float:

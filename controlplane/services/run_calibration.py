@@ -166,7 +166,7 @@ def _work(
         result=result,
         comparisons=_judge(trace, name, result.version, active, wanted, inherit, clock()),
         projection=write_projection(build_projection(trace, result)),
-        drift=write_drift(build_drift_reference(trace, result.version, wanted)) if is_live else None,
+        drift=write_drift(build_drift_reference(trace, result)) if is_live else None,
     )
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from controlplane.domain.experiment_effects import complete_pairs, measure_effects, measure_windows
 from controlplane.domain.limits import check_between
-from controlplane.domain.metric_series import SeriesTotals, SubjectKind, sum_totals
+from controlplane.domain.metric_series import LATEST_SECONDS, SeriesTotals, SubjectKind, sum_totals
 from controlplane.domain.pages import Page
 from controlplane.domain.reasons import check_reason
 from controlplane.domain.routing_settings import POLICIES
@@ -77,16 +77,20 @@ def stop_experiment(change: Change, fleet: str, experiment_id: str, command: Sto
 
 
 def settle_experiments(change: Change, fleet: str, settings: Settings) -> list[Experiment]:
-    """End experiments whose pairs are done, and fix effects, once late metrics have had their time."""
+    """End experiments whose pairs are done, once late metrics have had their time.
+
+    Effects are final at once if every pair is measured, or else when further metrics would come too late to
+    be taken; until then they are worked out when asked for.
+    """
     lock_fleet(change.session, fleet)
     settled = []
     for row in experiments.list_unsettled(change.session, fleet):
-        is_running = row.state == ExperimentState.RUNNING
-        ended_at = row.ends_at if is_running or row.finished_at is None else row.finished_at
-        if change.now < ended_at + timedelta(seconds=settings.experiment_settle_seconds):
+        if not _is_due(row, change.now, settings):
             continue
+        is_running = row.state == ExperimentState.RUNNING
         before = to_experiment(change.session, row, change.now)
-        experiments.write_effects(row, before.effects)
+        if not is_running or before.n_pairs_done == row.n_pairs:
+            experiments.write_effects(row, before.effects)
         if is_running:
             row.state = ExperimentState.FINISHED
             row.finished_at = change.now
@@ -97,10 +101,9 @@ def settle_experiments(change: Change, fleet: str, settings: Settings) -> list[E
     return settled
 
 
-def has_due_experiment(session: ReadSession, fleet: str, now: datetime) -> bool:
-    """Whether `settle_experiments` may have something to do."""
-    unsettled = experiments.list_unsettled(session, fleet)
-    return any(row.state != ExperimentState.RUNNING or row.ends_at <= now for row in unsettled)
+def has_due_experiment(session: ReadSession, fleet: str, now: datetime, settings: Settings) -> bool:
+    """Whether `settle_experiments` has something to do."""
+    return any(_is_due(row, now, settings) for row in experiments.list_unsettled(session, fleet))
 
 
 def get_experiment(session: ReadSession, fleet: str, experiment_id: str, now: datetime) -> Experiment:
@@ -157,6 +160,12 @@ def first_boundary(now: datetime, window_seconds: int) -> datetime:
     pair_seconds = 2 * window_seconds
     seconds = math.ceil((now.timestamp() + LEAD_SECONDS) / pair_seconds) * pair_seconds
     return datetime.fromtimestamp(seconds, UTC)
+
+
+def _is_due(row: ExperimentRow, now: datetime, settings: Settings) -> bool:
+    if row.state == ExperimentState.RUNNING:
+        return now >= row.ends_at + timedelta(seconds=settings.experiment_settle_seconds)
+    return now >= (row.finished_at or row.ends_at) + timedelta(seconds=LATEST_SECONDS)
 
 
 def _windows(session: ReadSession, row: ExperimentRow) -> tuple[ExperimentWindow, ...]:

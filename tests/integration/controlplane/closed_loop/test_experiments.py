@@ -125,24 +125,20 @@ def test_a_viewer_only_looks(viewer: Any, path: str) -> None:
 
 def run_through(
     service: Any,
-    path: str,
     fleet: str,
     control_plane: Any,
     telemetry: Any,
     experiment: dict[str, Any],
     hash_: str,
+    routing: dict[str, Any],
 ) -> None:
     """Play a router: treatment 18 ms and 5 experts, control 20 ms and 6, and washouts that are wild."""
     clock = control_plane.clock
-    start_seconds = datetime.fromisoformat(experiment["starts_at"]).timestamp()
-    arms = {window["index"]: window for window in experiment["windows"]}
-    assert arms == {}
-    service_config = config(service, fleet)
-    assert service_config["arm_schedule"]["kind"] == "switchback"
-    from_epoch = int(start_seconds) // 60
+    assert routing["arm_schedule"]["kind"] == "switchback"
+    from_epoch = int(datetime.fromisoformat(experiment["starts_at"]).timestamp()) // 60
     for index in range(from_epoch, from_epoch + 12):
         clock.now = datetime.fromtimestamp(index * 60 + 50, UTC)
-        arm = telemetry.arm_of(service_config, index)
+        arm = telemetry.arm_of(routing, index)
         tpot_ms, experts = (18.0, 500.0) if arm == "treatment" else (20.0, 600.0)
         rows = [
             telemetry.row(
@@ -166,7 +162,8 @@ def test_a_whole_experiment_ends_by_itself_with_its_effects(
     control_plane: Any, telemetry: Any,
 ) -> None:  # fmt: skip
     experiment = start(operator, path)
-    run_through(service, path, fleet, control_plane, telemetry, experiment, active["content_hash"])
+    routing = config(service, fleet)
+    run_through(service, fleet, control_plane, telemetry, experiment, active["content_hash"], routing)
     tick(control_plane, fleet)
     running = viewer.get(f"{path}/{experiment['id']}").json()
     assert (running["state"], running["n_pairs_done"]) == ("running", 5)
@@ -206,12 +203,41 @@ def test_a_stopped_experiment_keeps_its_windows_and_is_inconclusive(
     telemetry: Any,
 ) -> None:
     experiment = start(operator, path)
-    run_through(service, path, fleet, control_plane, telemetry, experiment, active["content_hash"])
+    routing = config(service, fleet)
+    run_through(service, fleet, control_plane, telemetry, experiment, active["content_hash"], routing)
     control_plane.clock.now = datetime.fromisoformat(experiment["starts_at"]) + timedelta(seconds=4 * 60)
     operator.post(f"{path}/{experiment['id']}/stop", json={"reason": "seen enough"})
-    control_plane.clock.advance(30)
+    control_plane.clock.advance(600)
     tick(control_plane, fleet)
     stopped = viewer.get(f"{path}/{experiment['id']}").json()
     assert (stopped["state"], stopped["n_pairs_done"]) == ("stopped", 2)
     assert {effect["verdict"] for effect in stopped["effects"]} == {"inconclusive"}
     assert stopped["effects"][0]["mean_percent"] == pytest.approx(-10, abs=0.1)
+
+
+def test_late_metrics_count_for_ten_minutes_after_the_end(
+    operator: Any, viewer: Any, service: Any, admin: Any, path: str, fleet: str, active: Any,
+    control_plane: Any, telemetry: Any,
+) -> None:  # fmt: skip
+    experiment = start(operator, path)
+    routing = config(service, fleet)
+    control_plane.clock.now = datetime.fromisoformat(experiment["ends_at"]) + timedelta(seconds=30)
+    end = control_plane.clock.now
+    tick(control_plane, fleet)
+    finished = viewer.get(f"{path}/{experiment['id']}").json()
+    assert (finished["state"], finished["n_pairs_done"]) == ("finished", 0)
+    run_through(service, fleet, control_plane, telemetry, experiment, active["content_hash"], routing)
+    control_plane.clock.now = end + timedelta(seconds=60)
+    tick(control_plane, fleet)
+    later = viewer.get(f"{path}/{experiment['id']}").json()
+    assert later["n_pairs_done"] == 6
+    assert later["effects"][0]["verdict"] == "lower"
+    control_plane.clock.now = end + timedelta(seconds=600)
+    tick(control_plane, fleet)
+    assert viewer.get(f"{path}/{experiment['id']}").json() == later
+    actions = [
+        event["action"]
+        for event in admin.get("/v1/audit", params={"fleet": fleet}).json()["items"]
+        if event["resource"] == "experiment"
+    ]
+    assert actions == ["settle", "finish", "start"]
