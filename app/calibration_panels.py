@@ -84,7 +84,8 @@ def _show_figures(report: CalibrationReport) -> None:
         else:
             show_empty("No layers were selected." if report.rho_by_transform else PREFILL_ONLY)
     left, right = st.columns(2)
-    with left, panel("Held-out active experts", "On requests the fit never saw, against mixed batches."):
+    held_out_help = "On requests the fit never saw, against mixed batches."
+    with left, panel("Held-out active experts", held_out_help, is_tall=True):
         if report.held_out_by_batch():
             st.plotly_chart(held_out_by_batch(report), key="report_held_out", config=BARE)
         else:
@@ -108,4 +109,6 @@ def _show_signatures(client: ControlPlaneClient, version_id: str) -> None:
             drawn.update_layout(height=420)
             st.plotly_chart(drawn, key="report_map", config=BARE)
         with right, panel("Similarity to nearest centroid", is_tall=True):
-            st.plotly_chart(similarity_histogram(projection.points), key="report_similarity", config=BARE)
+            drawn = similarity_histogram(projection.points)
+            drawn.update_layout(height=420)
+            st.plotly_chart(drawn, key="report_similarity", config=BARE)

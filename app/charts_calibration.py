@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 
 from app.charts import BLUE, GREEN, GREY, ORANGE, bars, figure
-from app.formats import words
+from app.formats import signed, words
 from controlplane.domain.calibrations import CalibrationReport
 
 HEIGHT = 260
@@ -97,8 +97,11 @@ def held_out_by_batch(report: CalibrationReport) -> go.Figure:
             "thickness": 2.5,
             "width": 7,
         },
-        mode="markers",
-        marker={"symbol": "diamond", "size": 11, "color": GREEN},
+        mode="markers+text",
+        text=[signed(change.mean_percent) for _, change in judged],
+        textposition="middle right",
+        cliponaxis=False,
+        marker={"symbol": "diamond", "size": 8, "color": GREEN},
         hovertemplate="batch %{x}: %{y:.1f} %<extra></extra>",
     )
     drawn = figure([trace], x_title="batch (requests)", y_title="active experts, change (%)", height=HEIGHT)

@@ -45,7 +45,7 @@ def union_bars(unions: Sequence[WorkerUnion]) -> go.Figure:
         y_title="active experts a step",
         height=300,
     )
-    drawn.update_layout(barmode="group", bargap=0.25)
+    drawn.update_layout(barmode="group", bargap=0.25, xaxis_tickfont_size=10)
     return drawn
 
 
@@ -87,5 +87,5 @@ def cluster_mix(decisions: Sequence[SampledDecision]) -> go.Figure:
         for cluster in sorted({each.cluster for each in decisions if each.cluster is not None})
     ]
     drawn = figure(traces, x_title="worker", y_title="share of its requests (%)", height=300)
-    drawn.update_layout(barmode="stack", bargap=0.3, legend_traceorder="normal")
+    drawn.update_layout(barmode="stack", bargap=0.3, legend_traceorder="normal", xaxis_tickfont_size=10)
     return drawn

@@ -10,6 +10,7 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from app.confirm import show_notice, show_pending
+from app.icon import ICON
 from app.kept_data import fetch
 from app.panels import guarded
 from app.sign_in import show_sign_in, show_sign_out, signed_in_client
@@ -48,7 +49,7 @@ FLEETS_FOR_SECONDS = 60
 
 def main() -> None:
     """Draw the page that the address names."""
-    st.set_page_config(page_title="ELDR", page_icon=":material/hub:", layout="wide")
+    st.set_page_config(page_title="ELDR", page_icon=ICON, layout="wide")
     client = signed_in_client()
     if client is None:
         st.navigation([st.Page(show_sign_in, title="Sign in")], position="hidden").run()

@@ -58,11 +58,12 @@ def _choose(client: ControlPlaneClient, runs: tuple[CalibrationRun, ...]) -> Cal
             "Cancel this run", key="cancel_run", icon=":material/cancel:", disabled=run.state not in UNDER_WAY
         ):
             ask(_cancellation(client, run))
+        st.caption(MARK[run.state], width="content")
     return run
 
 
 def _name(run: CalibrationRun) -> str:
-    return f"{moment(run.created_at)} · {run.origin} · {run.state.value}"
+    return f"{moment(run.created_at)} · {words(run.origin)}"
 
 
 def _show_start(client: ControlPlaneClient) -> None:

@@ -89,7 +89,7 @@ def _controls(versions: tuple[Version, ...]) -> tuple[Version, Version | None, b
         index=numbers.index(active),
         key="version",
         bind="query-params",
-        format_func=lambda number: f"v{number} · {by_number[number].state.value}",
+        format_func="v{}".format,
     )
     others = [None, *(number for number in numbers if number != chosen)]
     other = row[1].selectbox(

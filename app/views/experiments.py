@@ -47,6 +47,7 @@ def render(client: ControlPlaneClient) -> None:
             is_running = by_id[chosen].state is ExperimentState.RUNNING
             if st.button("Stop", key="stop_experiment", icon=":material/stop:", disabled=not is_running):
                 ask(_stop(client, by_id[chosen]))
+            st.caption(by_id[chosen].state.value, width="content")
         st.fragment(_show, run_every=current_view().refresh_seconds)(client, chosen)
         with panel("All experiments"):
             _show_all(experiments)
@@ -54,7 +55,7 @@ def render(client: ControlPlaneClient) -> None:
 
 def _name(experiment: Experiment) -> str:
     against = words(experiment.control_policy)
-    return f"{moment(experiment.starts_at)} · against {against} · {experiment.state.value}"
+    return f"{moment(experiment.starts_at)} · against {against}"
 
 
 def _show(client: ControlPlaneClient, experiment_id: str) -> None:

@@ -52,8 +52,8 @@ def _show_levers(client: ControlPlaneClient, versions: tuple[Version, ...]) -> V
             list(by_number),
             key="version",
             bind="query-params",
-            width=240,
-            format_func=lambda each: f"v{each} · {by_number[each].state.value}",
+            width=140,
+            format_func="v{}".format,  # stands in the address: no state, which changes
         )
         version = by_number[chosen]
         is_candidate = version.state is VersionState.CANDIDATE
@@ -66,6 +66,7 @@ def _show_levers(client: ControlPlaneClient, versions: tuple[Version, ...]) -> V
         )
         reject = st.button("Reject", key="reject", icon=":material/block:", disabled=not is_candidate)
         roll_back = st.button("Roll back", key="roll_back", icon=":material/undo:", disabled=active is None)
+        st.caption(MARK[version.state], width="content")
     if promote:
         ask(_promotion(client, client.preview_promotion(version.id)))
     if reject:

@@ -132,10 +132,10 @@ def _show(client: ControlPlaneClient, *, is_relative: bool) -> None:
     with right, panel("Clusters by worker", "Of the newest sampled decisions."):
         decisions = fetch(client, "decisions", lambda: client.decisions(500), max_age_seconds=2)
         show_freshness(decisions)
-        if decisions.value:
+        if any(each.cluster is not None for each in decisions.value):
             st.plotly_chart(cluster_mix(decisions.value), key="cluster_mix", config=BARE)
         else:
-            show_empty("No sampled decision yet.")
+            show_empty("No sampled decision by cluster yet: these come once a version is active.")
     with panel("TPOT P50 by worker"):
         points = _points(client)
         if points:

@@ -53,7 +53,7 @@ def _confirm(page: Page, verb: str, reason: str, picture: str | None = None) -> 
 
 
 def _promote_v8(page: Page, dashboard_url: str, control_plane: Any) -> None:
-    page.goto(f"{dashboard_url}/versions?version=8&refresh=off")
+    page.goto(f"{dashboard_url}/versions?version=v8&refresh=off")
     _settled(page, "Versions")
     page.get_by_role("button", name="Promote v8").click()
     _confirm(page, "Promote v8", "refit passed the gate", picture="promote-dialog")
@@ -97,10 +97,15 @@ def _see_the_delta(page: Page, dashboard_url: str) -> None:
     page.goto(f"{dashboard_url}/?refresh=off")
     _settled(page, "Overview")
     expect(page.get_by_text("95 %: −14.2 to −9.1 · 8 pairs")).to_be_visible(timeout=SETTLE_MS)
-    page.goto(f"{dashboard_url}/experiments?experiment=exp-1&refresh=off")
+    page.goto(f"{dashboard_url}/experiments?refresh=off")
+    _settled(page, "Experiments")
+    page.get_by_role("combobox", name="Experiment").click()
+    page.get_by_role("option").nth(1).click()
+    _settled(page, "Experiments")
+    page.reload()
     _settled(page, "Experiments")
     tile = page.get_by_test_id("stMetric").filter(has_text="TPOT P50").first
-    expect(tile).to_contain_text("−11.8 %")
+    expect(tile).to_contain_text("−11.8 %", timeout=SETTLE_MS)
     expect(tile).to_contain_text("95 %: −14.2 to −9.1")
 
 
@@ -124,7 +129,7 @@ def _move_tau(page: Page, dashboard_url: str, control_plane: Any) -> None:
 
 
 def _acknowledge_the_alert(page: Page, dashboard_url: str, control_plane: Any) -> None:
-    page.goto(f"{dashboard_url}/drift-and-alerts?alert=a1&refresh=off")
+    page.goto(f"{dashboard_url}/drift-and-alerts?refresh=off")
     _settled(page, "Drift & alerts")
     button = page.get_by_role("button", name="Acknowledge")
     button.click()
@@ -140,7 +145,7 @@ def _acknowledge_the_alert(page: Page, dashboard_url: str, control_plane: Any) -
 def test_the_operators_path(page: Page, theme: str, dashboard_url: str, control_plane: Any) -> None:
     _look_at_the_clusters(page, dashboard_url, control_plane)
     _promote_v8(page, dashboard_url, control_plane)
-    expect(page.get_by_text("v8 active", exact=True)).to_be_visible(timeout=SETTLE_MS)
+    expect(page.get_by_text("v8 active")).to_be_visible(timeout=SETTLE_MS)
     page.get_by_role("button", name="Undo").click()
     page.get_by_test_id("stDialog").get_by_role("button", name="Roll back to v7").click()
     expect(page.get_by_text("Back on v7")).to_be_visible(timeout=SETTLE_MS)

@@ -25,6 +25,7 @@ N_WORKERS = 8
 N_LAYERS = 24
 N_EXPERTS = 64
 N_CLUSTERS = 8
+STARTED_AT = datetime.now(UTC)
 LABELS = ("code", "maths", "chat", "law")
 
 
@@ -246,8 +247,8 @@ class FakeTelemetry:
             window_seconds=60,
             washout_seconds=20,
             seed=1,
-            starts_at=_at(start),
-            ends_at=_at(start - 16),
+            starts_at=STARTED_AT - timedelta(minutes=start),
+            ends_at=STARTED_AT - timedelta(minutes=start - 16),
             actor="ops-day",
             reason="does v7 help?",
             effects=effects,
