@@ -7,10 +7,11 @@ import click
 import uvicorn
 
 from controlplane.application import create_app
+from controlplane.domain.alerts import NewApiKey
 from controlplane.services.manage_keys import bootstrap_admin_key
 from controlplane.settings import Settings
 from controlplane.storage.database import Database
-from controlplane.storage.schema import migrate
+from controlplane.storage.schema import check_schema, migrate
 from eldr_runtime.cli.console import say
 
 STOP_SECONDS = 10
@@ -26,8 +27,9 @@ def controlplane_command(shall_migrate: bool) -> None:
     Where there is no usable admin key, one is made and printed, once.
     """
     settings = Settings.from_environment(os.environ)
-    if shall_migrate:
-        _migrate(settings)
+    made = _prepare(settings, shall_migrate=shall_migrate)
+    if made is not None:
+        say(f"admin key, shown this once: {made.secret}")
     uvicorn.run(
         create_app(settings),
         host=settings.host,
@@ -38,12 +40,14 @@ def controlplane_command(shall_migrate: bool) -> None:
     )
 
 
-def _migrate(settings: Settings) -> None:
+def _prepare(settings: Settings, *, shall_migrate: bool) -> NewApiKey | None:
+    """Migrate if asked, refuse a schema of another revision, and make an admin key if there is none."""
     database = Database(settings.database_url)
     try:
-        migrate(database)
-        made = bootstrap_admin_key(database, datetime.now(UTC))
+        database.check_reachable()
+        if shall_migrate:
+            migrate(database)
+        check_schema(database)
+        return bootstrap_admin_key(database, datetime.now(UTC))
     finally:
         database.close()
-    if made is not None:
-        say(f"admin key, shown this once: {made.secret}")
