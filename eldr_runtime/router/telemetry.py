@@ -17,6 +17,7 @@ from eldr_runtime.router.snapshot import RoutingSnapshot
 from eldr_runtime.router.worker_scrape import StepCounts
 from eldr_runtime.routing_event import Outcome, RoutingEvent, most_similar
 from eldr_runtime.sampling import is_sampled
+from eldr_runtime.telemetry_batch import TelemetryBatch
 
 _ERRORS = frozenset({Outcome.PREFILL_FAILED, Outcome.DECODE_FAILED, Outcome.TIMED_OUT})
 # Room for two thousand million blobs above the first number, in the 32 bits a database gives an integer.
@@ -73,30 +74,40 @@ class Telemetry:
         self.profiles.arrived(profile)
 
     async def send(self, link: ControlPlaneLink) -> None:
-        """Deliver all that is due; what cannot be delivered stays for the next time."""
-        self.profiles.expire()
-        now = time.time()
-        self.outbox.add_blobs(self._windows.take(now), now)
-        await self._deliver(link)
+        """Deliver all that is due; what cannot be delivered stays for the next time.
+
+        Under load there may be an event more whenever a batch is delivered, so windows that end meanwhile are
+        taken with each batch: they do not wait for the events to run out.
+        """
+        self._take_due()
+        while (batch := self.outbox.next_batch()) is not None and await self._deliver(batch, link):
+            self._take_due()
 
     async def flush(self, link: ControlPlaneLink) -> None:
         """Deliver everything, windows that are not over included; for the end of the process."""
         self.profiles.give_up()
         self.outbox.add_blobs(self._windows.take(), time.time())
-        await self._deliver(link)
+        while (batch := self.outbox.next_batch()) is not None and await self._deliver(batch, link):
+            pass
 
-    async def _deliver(self, link: ControlPlaneLink) -> None:
-        while (batch := self.outbox.next_batch()) is not None:
-            # Tens of microseconds an event: in a thread it holds up no stream for more than a turn.
-            text = await asyncio.to_thread(batch.to_json)
-            try:
-                await link.telemetry(text)
-            except ControlPlaneUnavailable as error:
-                if not error.is_final:
-                    return
-                self.outbox.refused(batch, str(error))
-            else:
-                self.outbox.delivered(batch)
+    def _take_due(self) -> None:
+        self.profiles.expire()
+        now = time.time()
+        self.outbox.add_blobs(self._windows.take(now), now)
+
+    async def _deliver(self, batch: TelemetryBatch, link: ControlPlaneLink) -> bool:
+        """Hand one batch over; False if the control plane cannot take it now."""
+        # Tens of microseconds an event: in a thread it holds up no stream for more than a turn.
+        text = await asyncio.to_thread(batch.to_json)
+        try:
+            await link.telemetry(text)
+        except ControlPlaneUnavailable as error:
+            if not error.is_final:
+                return False
+            self.outbox.refused(batch, str(error))
+        else:
+            self.outbox.delivered(batch)
+        return True
 
     def _sample(self, exchange: Exchange) -> None:
         limits = exchange.snapshot.limits

@@ -1,5 +1,6 @@
 """The control plane as a router sees it: a configuration with its ETag, artifacts, heartbeats, telemetry."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -17,6 +18,8 @@ class FakeControlPlane:
         The document that `routing-config` answers with; None for 404.
     is_down
         Answer everything with 503.
+    telemetry_seconds
+        How long it takes to take telemetry.
     events, blobs
         What telemetry brought, each blob once.
     """
@@ -27,6 +30,7 @@ class FakeControlPlane:
         self.config: Json | None = None
         self.artifacts: dict[str, bytes] = {}
         self.is_down = False
+        self.telemetry_seconds = 0.0
         self.heartbeats: list[Json] = []
         self.events: list[Json] = []
         self.blobs: list[Json] = []
@@ -81,6 +85,7 @@ class FakeControlPlane:
 
     async def _telemetry(self, request: web.Request) -> web.Response:
         batch = json.loads(await request.read())
+        await asyncio.sleep(self.telemetry_seconds)
         self.events += batch["events"]
         self.blobs += batch["blobs"]
         n_events, n_blobs = len(batch["events"]), len(batch["blobs"])

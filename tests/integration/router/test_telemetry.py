@@ -93,6 +93,22 @@ async def test_nothing_is_lost_while_the_control_plane_is_away(fleet, router, ev
     assert (status["dropped_events"], status["dropped_blobs"]) == (0, 0)
 
 
+async def test_windows_do_not_wait_for_events_to_run_out(fleet, router, eventually):
+    fleet.control_plane.telemetry_seconds = 0.3
+    stopped = asyncio.Event()
+
+    async def keep_asking():
+        while not stopped.is_set():
+            await router.stream()
+
+    asking = asyncio.create_task(keep_asking())
+    try:
+        await eventually(lambda: len(rows_of(fleet)) > 0)
+    finally:
+        stopped.set()
+        await asking
+
+
 async def test_what_does_not_fit_is_dropped_and_counted(fleet, start_router, settings, eventually):
     router = await start_router(bounds=replace(settings.bounds, max_queued_events=3))
     fleet.control_plane.is_down = True
