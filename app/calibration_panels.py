@@ -4,7 +4,7 @@ import streamlit as st
 
 from app.charts_calibration import cluster_sizes, held_out_by_batch, rho_by_layers, rho_by_transform
 from app.charts_clusters import signature_map, similarity_histogram
-from app.formats import interval, number, short, signed, words
+from app.formats import interval, number, signed, words
 from app.kept_data import fetch
 from app.panels import guarded, panel, show_empty
 from controlplane.client import ControlPlaneClient
@@ -61,8 +61,7 @@ def _show_tiles(report: CalibrationReport, version: Version | None) -> None:
         (
             "Became" if version is not None else "Requests",
             f"{report.n_requests:,} requests" if version is None else f"v{version.number}, {version.state}",
-            f"{report.n_requests:,} requests, {report.n_left_out:,} left out"
-            + (f" · {short(version.content_hash)}" if version is not None else ""),
+            f"{report.n_requests:,} requests, {report.n_left_out:,} left out",
         ),
     )
     for column, (label, value, note) in zip(st.columns(4), tiles, strict=True):

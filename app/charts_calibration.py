@@ -117,6 +117,6 @@ def held_out_by_batch(report: CalibrationReport) -> go.Figure:
                 hovertemplate="random groups, batch %{x}: %{y:.1f} %<extra></extra>",
             )
         )
-    drawn.update_xaxes(type="category")
+    drawn.update_xaxes(type="category", range=[-0.4, len(judged) - 0.4])  # room for the last text
     drawn.add_hline(y=0, line={"color": GREY, "width": 1.5})
     return drawn

@@ -62,6 +62,10 @@ def lineage(versions: Sequence[Version]) -> go.Figure:
             )
         )
     drawn.update_xaxes(dtick=1)
+    if heights:
+        low, high = min(heights.values()), max(heights.values())
+        room = 0.2 * max(high - low, 1.0)  # the names stand above the marks
+        drawn.update_yaxes(range=[low - room, high + room])
     return drawn
 
 

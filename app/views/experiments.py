@@ -73,11 +73,14 @@ def _show(client: ControlPlaneClient, experiment_id: str) -> None:
                 "Effect of the live settings", "Diamonds: mean change; bars: 95 % interval, sign-flip test."
             ),
         ):
-            if experiment.effects:
+            if any(each.mean_percent is not None for each in experiment.effects):
                 st.plotly_chart(effect_forest(experiment.effects), key="forest", config=BARE)
                 _show_effects(experiment)
             else:
-                show_empty("No complete pair of windows yet.")
+                show_empty(
+                    f"No effect to show: {experiment.n_pairs_done} pairs are done, "
+                    f"a verdict takes {MINIMUM_PAIRS}."
+                )
         with right, panel("Windows", is_tall=True):
             if experiment.windows:
                 st.plotly_chart(experiment_windows(experiment.windows), key="windows", config=BARE)
@@ -105,6 +108,8 @@ def _show_tiles(experiment: Experiment) -> None:
         )
     needed = max(MINIMUM_PAIRS - experiment.n_pairs_done, 0)
     note = f"{needed} more for a verdict" if needed else "enough for a verdict"
+    if needed and experiment.state is not ExperimentState.RUNNING:
+        note = "too few for a verdict"
     row[3].metric(
         "Pairs done",
         f"{experiment.n_pairs_done} of {experiment.n_pairs}",

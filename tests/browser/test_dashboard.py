@@ -12,7 +12,7 @@ TITLES = (
     "Overview", "Clusters", "Workers", "Drift & alerts", "Versions", "Tuning", "Experiments", "Calibration",
     "Audit",
 )  # fmt: skip
-SETTLE_MS = 60_000
+SETTLE_MS = 120_000
 
 
 def _settled(page: Page, title: str) -> None:
@@ -138,6 +138,7 @@ def _acknowledge_the_alert(page: Page, dashboard_url: str, control_plane: Any) -
     [sent] = control_plane.sent("POST", "/alerts/a1/acknowledge")
     assert sent.body == {"reason": "looking"}
     assert sent.idempotency_key
+    _settled(page, "Drift & alerts")
     expect(button).to_be_disabled(timeout=SETTLE_MS)
 
 
