@@ -52,14 +52,15 @@ def check_union(active_hash: str | None, comparisons: Sequence[GateComparison]) 
 
 
 def check_state(state: VersionState) -> GateCheck:
-    """Only a candidate is promoted; going back to a retired version is a rollback."""
+    """Let a candidate pass, and a retired version again: the union check judges both alike."""
     hints = {
         VersionState.CANDIDATE: "a candidate",
         VersionState.ACTIVE: "active already",
-        VersionState.RETIRED: "retired: roll back to it",
+        VersionState.RETIRED: "was active before",
         VersionState.REJECTED: "rejected, which is final",
     }
-    return GateCheck(name="state", is_passed=state is VersionState.CANDIDATE, detail=hints[state])
+    is_passed = state in (VersionState.CANDIDATE, VersionState.RETIRED)
+    return GateCheck(name="state", is_passed=is_passed, detail=hints[state])
 
 
 def is_allowed(checks: Sequence[GateCheck], *, is_override: bool) -> bool:

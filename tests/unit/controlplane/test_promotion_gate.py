@@ -39,9 +39,9 @@ def test_the_newest_comparison_with_the_active_version_counts() -> None:
     assert "from -2.00 to -1.00" in check_union("a", [old, new]).detail
 
 
-def test_only_a_candidate_is_promoted() -> None:
-    passed = {state: check_state(state).is_passed for state in VersionState}
-    assert passed == {state: state is VersionState.CANDIDATE for state in VersionState}
+def test_a_candidate_is_promoted_and_a_retired_version_again() -> None:
+    passed = {state for state in VersionState if check_state(state).is_passed}
+    assert passed == {VersionState.CANDIDATE, VersionState.RETIRED}
 
 
 def test_an_override_passes_a_failed_comparison_and_nothing_else() -> None:
