@@ -24,6 +24,8 @@ from eldr_runtime.signature import SignatureTransform, TransformName
 
 N_DECODE = 4
 TIMEOUT_SECONDS = 60.0
+# Longer than a metrics window of the demo and the time until it is delivered.
+SETTLE_SECONDS = 5.0
 
 
 @dataclass
@@ -84,6 +86,15 @@ class Running:
         begin = time.monotonic()
         self.stack.children.wait_for(what, is_so, timeout_seconds)
         return time.monotonic() - begin
+
+    def settled_requests_in_metrics(self) -> int:
+        """Count the same, once no window of earlier traffic is on its way any more."""
+        n = self.n_requests_in_metrics()
+        while True:
+            time.sleep(SETTLE_SECONDS)
+            before, n = n, self.n_requests_in_metrics()
+            if n == before:
+                return n
 
     def _control_plane(self, path: str, query: dict[str, str] | None = None) -> Any:
         url = f"{self.stack.url('controlplane')}/v1/fleets/demo{path}"

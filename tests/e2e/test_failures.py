@@ -70,7 +70,7 @@ def test_a_killed_decode_worker_costs_only_its_own_requests_and_a_new_one_is_use
 
 
 def test_without_a_control_plane_no_request_fails_and_nothing_of_them_is_lost(running) -> None:
-    n_before = running.n_requests_in_metrics()
+    n_before = running.settled_requests_in_metrics()
     with running.load() as load:
         load.finish(10)
         running.end("controlplane", signal.SIGKILL)
