@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 RUN_SECONDS = 60
+
+
+@pytest.fixture(autouse=True)
+def main_module_kept() -> Iterator[None]:
+    """Put `__main__` back: Streamlit makes the page it, and child processes of later tests would run that."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main
 
 
 def _fake_client() -> Any:
