@@ -1,5 +1,6 @@
 """Calibration: runs as they go, and what came of them; start one, cancel one."""
 
+from dataclasses import replace
 from functools import partial
 
 import streamlit as st
@@ -127,14 +128,7 @@ def _start(client: ControlPlaneClient, command: StartCalibration, source: str) -
 
 
 def _send_start(client: ControlPlaneClient, command: StartCalibration, consent: Consent) -> str:
-    sent = StartCalibration(
-        reason=consent.reason,
-        trace_pack_id=command.trace_pack_id,
-        n_live_requests=command.n_live_requests,
-        n_clusters=command.n_clusters,
-        transform=command.transform,
-        seed=command.seed,
-    )
+    sent = replace(command, reason=consent.reason)
     run = client.start_calibration(sent, idempotency_key=consent.idempotency_key)
     return f"The calibration is {run.state.value}. It can be cancelled below."
 

@@ -1,5 +1,6 @@
 """Experiments: does it help? Randomised pairs of time windows over the whole pool, with intervals."""
 
+from dataclasses import replace
 from functools import partial
 
 import streamlit as st
@@ -181,14 +182,7 @@ def _start(client: ControlPlaneClient, command: StartExperiment) -> Change:
 
 
 def _send_start(client: ControlPlaneClient, command: StartExperiment, consent: Consent) -> str:
-    sent = StartExperiment(
-        reason=consent.reason,
-        control_policy=command.control_policy,
-        n_pairs=command.n_pairs,
-        window_seconds=command.window_seconds,
-        washout_seconds=command.washout_seconds,
-        seed=command.seed,
-    )
+    sent = replace(command, reason=consent.reason)
     done = client.start_experiment(sent, idempotency_key=consent.idempotency_key)
     return f"The experiment runs until {moment(done.ends_at)} UTC. It can be stopped at any time."
 
