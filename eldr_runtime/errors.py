@@ -11,6 +11,7 @@
     ├── ModelMismatch                      an artifact of another model or shape
     ├── HashMismatch                       content that is not what its hash says
     ├── UnreadableFile                     truncated, or of another format
+    ├── UnsupportedEngine                  an engine set up in a way that the plugin cannot vouch for
     └── Cancelled                          a long computation was asked to stop
 
 The command line prints one line for any of them and ends with status 2.
@@ -57,6 +58,10 @@ class HashMismatch(EldrError):
 
 class UnreadableFile(EldrError):
     """A file that is truncated or not of the expected format."""
+
+
+class UnsupportedEngine(EldrError):
+    """An inference engine started in a way in which its experts cannot be counted."""
 
 
 class Cancelled(EldrError):

@@ -8,6 +8,7 @@ from eldr_runtime.serving_engine import EngineMetrics, JsonObject
 from eldr_runtime.vllm_adapter.metrics_text import read_engine_metrics
 
 COUNTS_FIELD = "eldr"
+DECODE_COUNTS_FIELD = "eldr_decode"
 _NOT_FOR_PREFILL = ("stream_options", "stop", "stop_token_ids", "min_tokens", "max_completion_tokens")
 
 
@@ -66,7 +67,7 @@ class VllmEngine:
         """Return the counts that the connector beside the real one put into `kv_transfer_params`."""
         parameters = answer.get("kv_transfer_params")
         message = parameters.get(COUNTS_FIELD) if isinstance(parameters, dict) else None
-        if message is None:
+        if message is None or message == {}:  # vLLM asked before the connector knew that it has none
             return None
         return from_json_value(EncodedCounts, message, path=f"$.kv_transfer_params.{COUNTS_FIELD}")
 
