@@ -51,7 +51,7 @@ def chromium() -> str:
 
 @pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Browser]:
-    # No longer than a module: until Playwright is stopped its event loop runs in this thread, and no other can.
+    # No longer than a module: until Playwright is stopped its loop runs in this thread, and no other can.
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium, headless=True, args=list(FLAGS))
         yield started
