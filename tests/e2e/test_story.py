@@ -48,7 +48,7 @@ def check_loop(result: dict[str, Any]) -> None:
 
 
 def test_the_story_in_short(tmp_path: Path) -> None:
-    result = play(tmp_path / "data", "--no-dashboard", "--pairs", "2", "--rate", "20")
+    result = play(tmp_path / "data", "--no-dashboard", "--pairs", "2", "--rate", "30")
     check_loop(result)
     assert set(result) == {
         *CHANGES,
