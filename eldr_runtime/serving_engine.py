@@ -56,5 +56,11 @@ class ServingEngine(Protocol):
     def read_counts(self, answer: Mapping[str, object]) -> EncodedCounts | None:
         """Return the counts of a prefill answer unopened, None without any; InvalidMessage if malformed."""
 
+    def wants_counts(self, body: Mapping[str, object]) -> bool:
+        """Return whether the client asks for the expert counts of its prompt."""
+
+    def put_counts(self, answer: Mapping[str, object], counts: EncodedCounts) -> JsonObject:
+        """Return a whole answer with the expert counts of its prompt, for a client that asks for them."""
+
     def read_metrics(self, text: str) -> EngineMetrics:
         """Return the counters in a worker's metrics page."""

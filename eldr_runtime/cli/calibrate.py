@@ -8,6 +8,7 @@ from eldr_runtime.calibration import CalibrationResult, CalibrationSettings, cal
 from eldr_runtime.calibration_report import CalibrationReport
 from eldr_runtime.centroid_version import save_version
 from eldr_runtime.cli.calibration_sections import calibration_facts, calibration_sections, held_out_table
+from eldr_runtime.cli.collection_options import Collection, collection_options
 from eldr_runtime.cli.console import (
     json_option,
     print_facts,
@@ -19,7 +20,8 @@ from eldr_runtime.cli.console import (
     stage_progress,
 )
 from eldr_runtime.cli.report_html import write_report
-from eldr_runtime.cli.traces import say_note, trace_argument
+from eldr_runtime.cli.traces import say_note
+from eldr_runtime.expert_trace import ExpertTrace
 from eldr_runtime.signature import TransformName
 from eldr_runtime.trace_import import open_trace
 
@@ -34,7 +36,8 @@ workers_option = click.option(
 
 
 @click.command("calibrate")
-@trace_argument
+@click.argument("path", type=click.Path(exists=True, path_type=Path), required=False)
+@collection_options
 @workers_option
 @click.option(
     "--transform",
@@ -67,7 +70,8 @@ workers_option = click.option(
 @json_option
 @report_option
 def calibrate_command(
-    path: Path,
+    path: Path | None,
+    collection: Collection | None,
     n_workers: int,
     transform: str,
     seed: int,
@@ -77,8 +81,12 @@ def calibrate_command(
     as_json: bool,
     report_path: Path | None,
 ) -> None:
-    """Fit a centroid version to a trace, and judge it on requests it did not see."""
-    trace = open_trace(path)
+    """Fit a centroid version to a trace, and judge it on requests it did not see.
+
+    The trace is PATH, a trace pack or a folder of raw recordings; or it is recorded now, from --prompts
+    through the fleet behind --router.
+    """
+    trace = _trace(path, collection)
     settings = CalibrationSettings(
         n_clusters=n_workers,
         transform=TransformName(transform),
@@ -96,6 +104,14 @@ def calibrate_command(
         write_report(report_path, title, calibration_sections(result.report))
     _print(result, output, as_json)
     say_note(trace)
+
+
+def _trace(path: Path | None, collection: Collection | None) -> ExpertTrace:
+    if path is not None and collection is None:
+        return open_trace(path)
+    if path is None and collection is not None:
+        return collection.run()
+    raise click.UsageError("give either PATH, or --prompts and --router")
 
 
 def _print(result: CalibrationResult, output: Path | None, as_json: bool) -> None:

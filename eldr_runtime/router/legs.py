@@ -1,6 +1,6 @@
 """The two calls that serve a request: prefill, and the decode whose answer the client gets."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -162,7 +162,14 @@ class Legs:
             if call.is_stream:
                 await relay_stream(response, exchange, client, deadline, worker_id)
             else:
-                await relay_answer(response, exchange, client, worker_id)
+                await relay_answer(response, exchange, client, worker_id, self._completion(exchange))
+
+    def _completion(self, exchange: Exchange) -> Callable[[JsonObject], JsonObject] | None:
+        """Return what puts the prompt's counts into the answer of a client that asked for them."""
+        counts = exchange.counts
+        if counts is None or not self.engine.wants_counts(exchange.call.body):
+            return None
+        return lambda answer: self.engine.put_counts(answer, counts)
 
     def _candidates(self, exchange: Exchange, workers: Iterable[str], role: str) -> tuple[str, ...]:
         ready = tuple(workers)

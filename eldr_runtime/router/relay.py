@@ -1,6 +1,7 @@
 """The decode worker's answer on its way to the client, with the few figures read in passing."""
 
 import json
+from collections.abc import Callable
 
 import aiohttp
 
@@ -11,6 +12,7 @@ from eldr_runtime.router.event_stream import EventStream, token_count
 from eldr_runtime.router.exchange import Exchange
 from eldr_runtime.router.request_clock import now_seconds
 from eldr_runtime.router.upstream import read_answer
+from eldr_runtime.serving_engine import JsonObject
 
 
 async def relay_stream(
@@ -46,9 +48,13 @@ async def relay_stream(
 
 
 async def relay_answer(
-    response: aiohttp.ClientResponse, exchange: Exchange, client: ClientConnection, worker_id: str
+    response: aiohttp.ClientResponse,
+    exchange: Exchange,
+    client: ClientConnection,
+    worker_id: str,
+    complete: Callable[[JsonObject], JsonObject] | None,
 ) -> None:
-    """Pass a whole answer on as it is and read its usage."""
+    """Read the usage of a whole answer and pass it on, as it is unless there is something to `complete`."""
     data = await read_answer(response, worker_id)
     try:
         document = json.loads(data)
@@ -59,4 +65,6 @@ async def relay_answer(
     if isinstance(usage, dict):
         exchange.prompt_tokens = token_count(usage, "prompt_tokens")
         exchange.completion_tokens = token_count(usage, "completion_tokens")
+    if complete is not None and isinstance(document, dict):
+        data = json.dumps(complete(document)).encode()
     await client.answer(200, data, exchange.request_id)

@@ -39,6 +39,18 @@ class FinishedRequest:
     ended_at_seconds: float
 
 
+def draw_decode_counts(pool: ProfilePool, profile: int, n_steps: int, *, seed_text: str) -> EncodedCounts:
+    """Draw the experts that the decode steps of a request use; the same text draws the same."""
+    seed = int.from_bytes(hashlib.blake2b(seed_text.encode(), digest_size=8).digest())
+    counts = ExpertCounts(
+        shape=pool.shape,
+        counts=pool.decode_counts(profile, n_steps, seed),
+        tokens=n_steps,
+        covered=n_steps,
+    )
+    return EncodedCounts.from_counts(counts)
+
+
 class DecodeProfilePush:
     """Takes finished requests, pushes the profiles of the sampled ones while :meth:`run` runs."""
 
@@ -109,18 +121,13 @@ class DecodeProfilePush:
             self.n_dropped += len(batch)
 
     def _draw(self, request: FinishedRequest) -> DecodeProfile:
-        seed = int.from_bytes(hashlib.blake2b(request.request_id.encode(), digest_size=8).digest())
-        counts = ExpertCounts(
-            shape=self._pool.shape,
-            counts=self._pool.decode_counts(request.profile, request.n_steps, seed),
-            tokens=request.n_steps,
-            covered=request.n_steps,
-        )
         return DecodeProfile(
             request_id=request.request_id,
             worker_id=request.worker_id,
             steps=request.n_steps,
-            counts=EncodedCounts.from_counts(counts),
+            counts=draw_decode_counts(
+                self._pool, request.profile, request.n_steps, seed_text=request.request_id
+            ),
         )
 
     async def _post(self, session: aiohttp.ClientSession, url: str, body: object) -> bool:

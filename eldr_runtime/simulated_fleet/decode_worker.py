@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from eldr_runtime.json_values import to_json_value
 from eldr_runtime.latency_model import LatencyPreset
 from eldr_runtime.simulated_fleet.batch_clock import BatchClock
 from eldr_runtime.simulated_fleet.decode_batch import (
@@ -15,6 +16,7 @@ from eldr_runtime.simulated_fleet.decode_batch import (
     DecodeSlot,
     next_border,
 )
+from eldr_runtime.simulated_fleet.decode_profiles import draw_decode_counts
 from eldr_runtime.simulated_fleet.faults import FaultSwitch
 from eldr_runtime.simulated_fleet.generation_request import GenerationRequest
 from eldr_runtime.simulated_fleet.profile_pool import ProfilePool
@@ -31,6 +33,7 @@ from eldr_runtime.simulated_fleet.worker_server import (
     error_response,
     request_id_of,
 )
+from eldr_runtime.vllm_adapter.wire_format import DECODE_COUNTS_FIELD
 
 KV_CAPACITY_TOKENS = 1_000_000
 KV_TRANSFER_BASE_SECONDS = 0.006
@@ -177,7 +180,16 @@ class DecodeWorker:
             has_tokens.clear()
         if self.faults.cuts_after_chunks is not None:
             await _cut(http, None, b"")
-        return web.json_response(writer.body(slot.n_tokens, {"kv_transfer_params": None}))
+        parameters = self._counts_wanted(writer.request, slot.n_tokens)
+        return web.json_response(writer.body(slot.n_tokens, {"kv_transfer_params": parameters}))
+
+    def _counts_wanted(self, request: GenerationRequest, n_steps: int) -> dict[str, object] | None:
+        """Return the decode counts of a request that asks for them, drawn as for its profile."""
+        if (request.kv_transfer_params or {}).get(DECODE_COUNTS_FIELD) is not True:
+            return None
+        profile = self._pool.find(request)
+        counts = draw_decode_counts(self._pool, profile, n_steps, seed_text=f"{profile}:{n_steps}")
+        return {DECODE_COUNTS_FIELD: to_json_value(counts)}
 
     def _follow_fault(self) -> None:
         self._batch.slow_factor = self.faults.slow_factor

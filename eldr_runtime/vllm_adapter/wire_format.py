@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from eldr_runtime.decode_profile import EncodedCounts
-from eldr_runtime.json_values import from_json_value
+from eldr_runtime.json_values import from_json_value, to_json_value
 from eldr_runtime.serving_engine import EngineMetrics, JsonObject
 from eldr_runtime.vllm_adapter.metrics_text import read_engine_metrics
 
@@ -36,10 +36,14 @@ class VllmEngine:
         return request
 
     def decode_request(self, body: Mapping[str, object], hand_off: Mapping[str, object] | None) -> JsonObject:
-        """Return the body of the decode leg: the client's own, the hand-off, and usage at a stream's end."""
+        """Return the body of the decode leg: the client's own, the hand-off, and usage at a stream's end.
+
+        Of the client's own transfer parameters only the wish for decode counts goes on.
+        """
         request = {name: value for name, value in body.items() if name != "kv_transfer_params"}
-        if hand_off is not None:
-            request["kv_transfer_params"] = dict(hand_off)
+        parameters = {**(hand_off or {}), **_asked(body, DECODE_COUNTS_FIELD)}
+        if parameters:
+            request["kv_transfer_params"] = parameters
         if body.get("stream") is True:
             asked = body.get("stream_options")
             request["stream_options"] = {**(asked if isinstance(asked, dict) else {}), "include_usage": True}
@@ -71,6 +75,22 @@ class VllmEngine:
             return None
         return from_json_value(EncodedCounts, message, path=f"$.kv_transfer_params.{COUNTS_FIELD}")
 
+    def wants_counts(self, body: Mapping[str, object]) -> bool:
+        """Return whether `kv_transfer_params.eldr` is true in the client's body."""
+        return bool(_asked(body, COUNTS_FIELD))
+
+    def put_counts(self, answer: Mapping[str, object], counts: EncodedCounts) -> JsonObject:
+        """Return a whole answer with the prompt's counts beside the decode counts, if it has any."""
+        parameters = answer.get("kv_transfer_params")
+        given = parameters if isinstance(parameters, dict) else {}
+        return {**answer, "kv_transfer_params": {**given, COUNTS_FIELD: to_json_value(counts)}}
+
     def read_metrics(self, text: str) -> EngineMetrics:
         """Return vLLM's and the connector's counters."""
         return read_engine_metrics(text)
+
+
+def _asked(body: Mapping[str, object], field: str) -> JsonObject:
+    """Return what a client asks of us in its transfer parameters: the field, or nothing."""
+    parameters = body.get("kv_transfer_params")
+    return {field: True} if isinstance(parameters, dict) and parameters.get(field) is True else {}

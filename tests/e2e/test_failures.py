@@ -1,5 +1,6 @@
 """What fails while requests run, and what it costs: real processes, one stack, left whole by each test."""
 
+import json
 import signal
 import time
 from collections import Counter
@@ -9,7 +10,9 @@ import httpx
 import openai
 import pytest
 
+from controlplane.cli.main import run
 from controlplane.cli.stack import SHAPE
+from eldr_runtime.trace_files import load_trace
 
 LEASE_SECONDS = 10.0
 # A worker that vanished is noted when its lease is over and a router next asks.
@@ -41,6 +44,20 @@ def test_the_official_client_streams_chats_and_completions(official_client) -> N
     assert "".join(chunk.choices[0].text for chunk in completion if chunk.choices)
     assert completion[-1].usage.completion_tokens == 24
     assert [model.id for model in official_client.models.list()] == [SHAPE.model]
+
+
+def test_a_trace_is_recorded_through_the_fleet_and_calibrated(running, tmp_path, capsys) -> None:
+    prompts, pack = tmp_path / "prompts.jsonl", tmp_path / "recorded.safetensors"
+    lines = [{"text": f"profile {number} of many", "topic": f"t{number % 4}"} for number in range(40)]
+    prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command = ["calibrate", "--prompts", str(prompts), "--label", "topic", "--output-tokens", "16"]
+    command += ["--router", running.stack.url("router"), "--save-pack", str(pack)]
+    assert run([*command, "--workers", "4", "--splits", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["n_requests"] == 40
+    trace = load_trace(pack)
+    assert (len(trace), trace.shape, trace.has_decode) == (40, SHAPE, True)
+    assert trace.labels == tuple(line["topic"] for line in lines)
+    assert list(tmp_path.glob("*.partial")) == []
 
 
 def test_a_killed_decode_worker_costs_only_its_own_requests_and_a_new_one_is_used(running) -> None:

@@ -48,6 +48,18 @@ async def test_the_counts_never_reach_the_decode_worker(fleet, router, counts_on
     assert (await router.status())["routed_without_signature"] == {}
 
 
+async def test_a_client_that_asks_gets_the_counts_of_its_prompt(fleet, router, counts_on):
+    fleet.prefill_says(counts_on(0))
+    _, silent = await router.complete()
+    assert "eldr" not in (silent.get("kv_transfer_params") or {})
+    _, answer = await router.complete(kv_transfer_params={"eldr": True, "eldr_decode": True, "evil": 1})
+    assert answer["kv_transfer_params"]["eldr"].items() >= counts_on(0).items()
+    assert answer["choices"] == silent["choices"]
+    sent = [each.body["kv_transfer_params"] for worker in fleet.decode for each in worker.received]
+    assert [parameters.get("eldr_decode") for parameters in sent] in ([None, True], [True, None])
+    assert all("evil" not in parameters for parameters in sent)
+
+
 async def test_requests_of_one_topic_meet_on_one_worker(fleet, router, counts_on, new_version, eventually):
     fleet.publish(new_version(), arms=[{"name": "live", "policy": "eldr", "tau": 0.0}])
     await eventually(lambda: router.process.config.generation == fleet.generation)

@@ -82,3 +82,22 @@ def test_an_answer_without_a_hand_off(answer: dict[str, object]) -> None:
 def test_counts_that_are_no_object_are_refused() -> None:
     with pytest.raises(InvalidMessage, match=r"kv_transfer_params\.eldr is 'x'; must be an object"):
         VllmEngine().read_counts({"kv_transfer_params": {"eldr": "x"}})
+
+
+def test_counts_are_asked_for_by_field_and_put_into_a_whole_answer() -> None:
+    engine = VllmEngine()
+    body = {"prompt": "p", "kv_transfer_params": {"eldr": True, "eldr_decode": True, "evil": 1}}
+    assert engine.wants_counts(body)
+    assert not engine.wants_counts({"prompt": "p", "kv_transfer_params": {"eldr": 1}})
+    assert engine.decode_request(body, PARAMETERS)["kv_transfer_params"] == {
+        **PARAMETERS,
+        "eldr_decode": True,
+    }
+    assert engine.decode_request(body, None)["kv_transfer_params"] == {"eldr_decode": True}
+    counts = engine.read_counts({"kv_transfer_params": {"eldr": encode_counts(COUNTS)}})
+    assert counts is not None
+    answer = engine.put_counts({"id": "a", "kv_transfer_params": {"eldr_decode": {"v": 1}}}, counts)
+    assert answer == {
+        "id": "a", "kv_transfer_params": {"eldr_decode": {"v": 1}, "eldr": encode_counts(COUNTS)}
+    }  # fmt: skip
+    assert engine.put_counts({"kv_transfer_params": None}, counts)["kv_transfer_params"].keys() == {"eldr"}
