@@ -52,6 +52,7 @@ class StackSettings:
     n_decode: int = 8
     has_load: bool = False
     rate_per_second: float = 45.0
+    output_tokens: int = OUTPUT_TOKENS
     has_dashboard: bool = True
     control_plane_port: int = 8790
     router_port: int = 8780
@@ -133,7 +134,8 @@ class Stack:
     def start_load(self) -> None:
         """Start the load generator."""
         arguments = ["load", *_pool(self.settings), "--router", self.url("router")]
-        arguments += ["--rate", f"{self.settings.rate_per_second:g}", "--output-tokens", str(OUTPUT_TOKENS)]
+        arguments += ["--rate", f"{self.settings.rate_per_second:g}"]
+        arguments += ["--output-tokens", str(self.settings.output_tokens)]
         arguments += ["--control-port", self._take_port("load"), "--json"]
         self._start("load", arguments, {}, ready="/status")
 

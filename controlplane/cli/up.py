@@ -9,7 +9,7 @@ import click
 from controlplane.cli.connection import data_option
 from controlplane.cli.launch import POLL_SECONDS
 from controlplane.cli.run_folder import RunFolder
-from controlplane.cli.stack import Stack, StackSettings, running_stack
+from controlplane.cli.stack import OUTPUT_TOKENS, Stack, StackSettings, running_stack
 from controlplane.cli.story import Story, StoryResult
 from eldr_runtime.cli.console import json_option, print_facts, print_json, say
 from eldr_runtime.json_values import to_json_value
@@ -27,6 +27,13 @@ PORT = click.IntRange(0, 65_535)
     default=45.0,
     show_default=True,
     help="Requests a second of --demo; a machine with less than two free cores takes fewer.",
+)
+@click.option(
+    "--output-tokens",
+    type=click.IntRange(1, 30_000),
+    default=OUTPUT_TOKENS,
+    show_default=True,
+    help="Tokens to generate a request of --demo.",
 )
 @click.option(
     "--auto",
@@ -59,6 +66,7 @@ def up_command(
     data_dir: Path,
     is_demo: bool,
     rate_per_second: float,
+    output_tokens: int,
     is_auto: bool,
     n_pairs: int,
     duration_seconds: float | None,
@@ -82,6 +90,7 @@ def up_command(
         n_decode=n_decode,
         has_load=is_demo,
         rate_per_second=rate_per_second,
+        output_tokens=output_tokens,
         has_dashboard=has_dashboard,
         control_plane_port=controlplane_port,
         router_port=router_port,

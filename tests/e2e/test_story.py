@@ -17,6 +17,8 @@ UP = (
     *("--router-port", "0", "--controlplane-port", "0", "--dashboard-port", "0"),
 )
 TIMEOUT_SECONDS = 1200
+# Enough requests for every step, and a third of the full story's work: tests run beside it.
+LIGHT = ("--rate", "30", "--output-tokens", "48")
 CHANGES = ("tpot_p50_change_percent", "tpot_p99_change_percent", "active_experts_change_percent")
 
 
@@ -48,7 +50,7 @@ def check_loop(result: dict[str, Any]) -> None:
 
 
 def test_the_story_in_short(tmp_path: Path) -> None:
-    result = play(tmp_path / "data", "--no-dashboard", "--pairs", "2", "--rate", "20")
+    result = play(tmp_path / "data", "--no-dashboard", "--pairs", "2", *LIGHT)
     check_loop(result)
     assert set(result) == {
         *CHANGES,

@@ -118,6 +118,7 @@ async def test_without_a_control_plane_it_serves_from_disk(
     # When it comes back, a 304 confirms what is in force.
     fleet.control_plane.is_down = False
     await eventually(lambda: second.process.config.source == "control-plane")
+    await eventually(lambda: fleet.control_plane.heartbeats != [])
     assert fleet.control_plane.heartbeats[-1]["generation_applied"] == 2
 
 

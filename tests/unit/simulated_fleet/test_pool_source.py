@@ -61,7 +61,7 @@ def test_unseen_topic_by_name_last_or_none() -> None:
 
 @pytest.mark.parametrize(("workload", "pack"), [(None, None), (MixName.BALANCED, Path("pack"))])
 def test_exactly_one_source_is_needed(workload: MixName | None, pack: Path | None) -> None:
-    with pytest.raises(InvalidConfig, match="not both"):
+    with pytest.raises(InvalidConfig, match="only one of them"):
         source(workload, pack)
 
 
