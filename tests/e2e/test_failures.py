@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from controlplane.cli.stack import SHAPE
+from controlplane.cli.engines import SimulatedEngine
 
 LEASE_SECONDS = 10.0
 # A worker that vanished is noted when its lease is over and a router next asks.
@@ -27,7 +27,7 @@ def official_client(running):
 
 def test_the_official_client_streams_chats_and_completions(official_client) -> None:
     asked = {
-        "model": SHAPE.model,
+        "model": SimulatedEngine.SHAPE.model,
         "max_tokens": 24,
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -40,7 +40,7 @@ def test_the_official_client_streams_chats_and_completions(official_client) -> N
     completion = list(official_client.completions.create(prompt="profile 4", **asked))
     assert "".join(chunk.choices[0].text for chunk in completion if chunk.choices)
     assert completion[-1].usage.completion_tokens == 24
-    assert [model.id for model in official_client.models.list()] == [SHAPE.model]
+    assert [model.id for model in official_client.models.list()] == [SimulatedEngine.SHAPE.model]
 
 
 def test_a_killed_decode_worker_costs_only_its_own_requests_and_a_new_one_is_used(running) -> None:
@@ -102,7 +102,9 @@ def test_a_router_started_without_a_control_plane_serves_from_disk(running, offi
     running.stack.start_router()
     status = running.router_status()
     assert (status["config_source"], status["generation_applied"]) == ("disk", generation)
-    answer = official_client.completions.create(model=SHAPE.model, prompt="profile 5", max_tokens=8)
+    answer = official_client.completions.create(
+        model=SimulatedEngine.SHAPE.model, prompt="profile 5", max_tokens=8
+    )
     assert answer.usage.completion_tokens == 8
     assert running.router_status()["routed_without_signature"] == {}
     running.stack.start_control_plane()
