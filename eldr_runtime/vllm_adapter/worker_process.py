@@ -9,6 +9,7 @@
 """
 
 import asyncio
+import ctypes
 import json
 import os
 import signal
@@ -43,6 +44,8 @@ POLL_SECONDS = 0.5
 # Routers learn within a beat or two that a worker drains, and KV just made is fetched a moment later.
 QUIET_SECONDS = 5.0
 END_SECONDS = 30.0
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
+LIBC = ctypes.CDLL(None)
 
 T = TypeVar("T")
 WriteFile = Callable[[Path, bytes], None]
@@ -202,11 +205,17 @@ async def _vllm(launch: LaunchSettings) -> AsyncIterator[Process]:
         env={**inherited, **build_environment(launch, inherited)},
         stdin=asyncio.subprocess.DEVNULL,
         start_new_session=True,
+        preexec_fn=_end_with_parent,
     )
     try:
         yield process
     finally:
         await _end(process)
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end vLLM where the launcher is killed, and cannot."""
+    LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
 async def _end(process: Process) -> None:

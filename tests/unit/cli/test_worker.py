@@ -1,4 +1,8 @@
+import signal
 import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -36,3 +40,32 @@ def test_free_kv_ports_are_free(run_json) -> None:
     shown = run_json("worker", "decode", "--model", "m", "--dry-run")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", int(shown["environment"]["VLLM_NIXL_SIDE_CHANNEL_PORT"])))
+
+
+def test_vllm_ends_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    fake = Path(__file__).parents[2] / "fakes" / "fake_vllm_process.py"
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {fake} "$@"\n')
+    python.chmod(0o755)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "controlplane.cli.main", "worker", "decode", "--model", "m"]
+    command += ["--device", "cpu", "--port", str(port), "--python", str(python)]
+    launcher = subprocess.Popen(command, stderr=subprocess.PIPE)
+    try:
+        assert launcher.stderr is not None
+        assert b"passed its self-test" in launcher.stderr.readline()
+        assert _listens(port)
+    finally:
+        launcher.send_signal(signal.SIGKILL)
+        launcher.communicate()
+    until = time.monotonic() + 30
+    while _listens(port) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not _listens(port)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
