@@ -124,7 +124,7 @@ class Stack:
         for plan in plans:
             url = f"{self.url(plan.name)}{plan.ready}"
             self._wait(f"starting {plan.name}", url, settings.engine.start_seconds)
-        with self.client(self.keys.service) as client:
+        with self.client(self.keys.operator) as client:
             self.children.wait_for(
                 "registering the workers", lambda: self._has_all_ready(client), START_TIMEOUT_SECONDS
             )
