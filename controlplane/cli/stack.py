@@ -2,36 +2,28 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import httpx
 
+from controlplane.cli.engines import Engine, SimulatedEngine, WorkersPlan
 from controlplane.cli.launch import Children, answers, take_port
 from controlplane.cli.run_folder import Keys, Run, RunFolder
 from controlplane.client import ControlPlaneClient
 from controlplane.client_transport import ClientError
 from controlplane.domain.alerts import CreateApiKey, Role
-from controlplane.domain.fleets import CreateFleet
 from controlplane.services.manage_keys import make_key
 from controlplane.services.record_change import Change
 from controlplane.storage.database import Database
 from controlplane.storage.repositories.keys import has_usable_key
 from controlplane.storage.schema import migrate
 from eldr_runtime.cli.console import say
-from eldr_runtime.model_shape import ModelShape
+from eldr_runtime.routing_config import WorkerState
 
-FLEET = "demo"
 ROUTER = "router-1"
 ACTOR = "eldr up"
 START_TIMEOUT_SECONDS = 90.0
-# The generated traffic: the shape of Qwen3-30B-A3B, the preset that its step times come from.
-SHAPE = ModelShape(model="generated-48x128", n_layers=48, n_experts=128, top_k=8)
-PRESET = "qwen3-30b-a3b-mi300x"
-WORKLOAD = "balanced"
-PROMPT_TOKENS = 150
-OUTPUT_TOKENS = 192
-STREAM_INTERVAL_TOKENS = 4
 # A demo of minutes needs in seconds what a production fleet does in minutes.
 DEMO_ENVIRONMENT = {
     "ELDR_EXPERIMENT_SETTLE_SECONDS": "8",
@@ -48,16 +40,16 @@ class StackSettings:
     """What `eldr up` starts; a port of 0 takes a free one."""
 
     folder: RunFolder
+    engine: Engine = field(default_factory=SimulatedEngine)
     n_prefill: int = 2
     n_decode: int = 8
     has_load: bool = False
     rate_per_second: float = 45.0
-    output_tokens: int = OUTPUT_TOKENS
+    output_tokens: int = 192
     has_dashboard: bool = True
     control_plane_port: int = 8790
     router_port: int = 8780
     dashboard_port: int = 8501
-    seed: int = 1
 
 
 class Stack:
@@ -67,6 +59,7 @@ class Stack:
         self.settings = settings
         self.keys = keys
         self.children = Children()
+        self.fleet = settings.engine.fleet()
         self.ports: dict[str, int] = {}
 
     def url(self, name: str) -> str:
@@ -75,17 +68,17 @@ class Stack:
 
     def client(self, secret: str) -> ControlPlaneClient:
         """Return a client of the control plane with this key."""
-        return ControlPlaneClient(self.url("controlplane"), secret, FLEET)
+        return ControlPlaneClient(self.url("controlplane"), secret, self.fleet.name)
 
     def run(self) -> Run:
         """Return where everything listens."""
         has_load, has_dashboard = self.settings.has_load, self.settings.has_dashboard
         return Run(
-            fleet=FLEET,
+            fleet=self.fleet.name,
             control_plane_url=self.url("controlplane"),
             router_url=self.url("router"),
             dashboard_url=self.url("dashboard") if has_dashboard else None,
-            fleet_control_url=self.url("fleet"),
+            fleet_control_url=self.url("fleet") if "fleet" in self.ports else None,
             load_control_url=self.url("load") if has_load else None,
             pids=self.children.pids(),
         )
@@ -112,28 +105,34 @@ class Stack:
         }
         self._start("controlplane", ["controlplane"], environment, ready="/readyz")
         with self.client(self.keys.admin) as client:
-            if FLEET not in {fleet.name for fleet in client.fleets()}:
-                client.create_fleet(_demo_fleet())
+            if self.fleet.name not in {fleet.name for fleet in client.fleets()}:
+                client.create_fleet(self.fleet)
 
     def start_router(self) -> None:
         """Start the router; it is ready once the fleet's workers are."""
-        arguments = ["router", "--fleet", FLEET, "--data", str(self.settings.folder.router_data)]
+        arguments = ["router", "--fleet", self.fleet.name, "--data", str(self.settings.folder.router_data)]
         arguments += ["--port", self._take_port("router", self.settings.router_port), "--router-id", ROUTER]
         arguments += ["--control-plane", self.url("controlplane")]
         self._start("router", arguments, {"ELDR_API_KEY": self.keys.service}, ready="/livez")
 
     def start_fleet(self) -> None:
-        """Start the simulated workers and wait until a request could go through both legs."""
-        arguments = ["fleet", *_pool(self.settings), "--prefill", str(self.settings.n_prefill)]
-        arguments += ["--decode", str(self.settings.n_decode), "--preset", PRESET]
-        arguments += ["--stream-interval", str(STREAM_INTERVAL_TOKENS), "--fleet", FLEET]
-        arguments += ["--control-port", self._take_port("fleet"), "--control-plane", self.url("controlplane")]
-        self._start("fleet", arguments, {"ELDR_API_KEY": self.keys.service}, ready="/simulated/status")
+        """Start the workers and wait until the control plane has all of them ready, and so the router."""
+        settings = self.settings
+        plans = settings.engine.workers(settings.n_prefill, settings.n_decode)
+        for plan in plans:
+            self._start_workers(plan)
+        for plan in plans:
+            url = f"{self.url(plan.name)}{plan.ready}"
+            self._wait(f"starting {plan.name}", url, settings.engine.start_seconds)
+        with self.client(self.keys.operator) as client:
+            self.children.wait_for(
+                "registering the workers", lambda: self._has_all_ready(client), START_TIMEOUT_SECONDS
+            )
         self._wait("the router", f"{self.url('router')}/readyz")
 
     def start_load(self) -> None:
         """Start the load generator."""
-        arguments = ["load", *_pool(self.settings), "--router", self.url("router")]
+        arguments = ["load", *self.settings.engine.load_arguments(), "--router", self.url("router")]
         arguments += ["--rate", f"{self.settings.rate_per_second:g}"]
         arguments += ["--output-tokens", str(self.settings.output_tokens)]
         arguments += ["--control-port", self._take_port("load"), "--json"]
@@ -141,10 +140,25 @@ class Stack:
 
     def start_dashboard(self) -> None:
         """Start the dashboard, signed in with the operator's key."""
-        arguments = ["dashboard", "--control-plane", self.url("controlplane"), "--fleet", FLEET]
+        arguments = ["dashboard", "--control-plane", self.url("controlplane"), "--fleet", self.fleet.name]
         arguments += ["--port", self._take_port("dashboard", self.settings.dashboard_port)]
         environment = {"ELDR_DASHBOARD_API_KEY": self.keys.operator}
         self._start("dashboard", arguments, environment, ready="/_stcore/health")
+
+    def _start_workers(self, plan: WorkersPlan) -> None:
+        arguments = [*plan.arguments, plan.port_option, self._take_port(plan.name)]
+        arguments += ["--fleet", self.fleet.name, "--control-plane", self.url("controlplane")]
+        self.children.start(
+            plan.name,
+            arguments,
+            log_file=self.settings.folder.log_file(plan.name),
+            environment={**plan.environment, "ELDR_API_KEY": self.keys.service},
+            stop_seconds=plan.stop_seconds,
+        )
+
+    def _has_all_ready(self, client: ControlPlaneClient) -> bool:
+        n_ready = sum(worker.state is WorkerState.READY for worker in client.workers())
+        return n_ready >= self.settings.n_prefill + self.settings.n_decode
 
     def _start(self, name: str, arguments: list[str], environment: dict[str, str], *, ready: str) -> None:
         log_file = self.settings.folder.log_file(name)
@@ -156,8 +170,8 @@ class Stack:
         self.ports[name] = take_port(self.ports.get(name, wanted), f"--{name}-port")
         return str(self.ports[name])
 
-    def _wait(self, what: str, url: str) -> None:
-        self.children.wait_for(what, lambda: answers(url), START_TIMEOUT_SECONDS)
+    def _wait(self, what: str, url: str, timeout_seconds: float = START_TIMEOUT_SECONDS) -> None:
+        self.children.wait_for(what, lambda: answers(url), timeout_seconds)
 
 
 @contextmanager
@@ -205,21 +219,3 @@ def _make_keys(change: Change) -> Keys:
         operator=make("operator", Role.OPERATOR),
         service=make("routers-and-workers", Role.SERVICE),
     )
-
-
-def _demo_fleet() -> CreateFleet:
-    return CreateFleet(
-        name=FLEET,
-        shape=SHAPE,
-        gpu="MI300X, simulated",
-        decode_profile_share=1.0,
-        signature_sample_share=1.0,
-        metrics_window_seconds=2.0,
-        is_simulated=True,
-        reason="first start of eldr up",
-    )
-
-
-def _pool(settings: StackSettings) -> list[str]:
-    prompt = ["--prompt-tokens", str(PROMPT_TOKENS)]
-    return ["--workload", WORKLOAD, *prompt, "--seed", str(settings.seed)]

@@ -7,9 +7,11 @@ from pathlib import Path
 import click
 
 from controlplane.cli.connection import data_option
+from controlplane.cli.engine_options import Serving, engine_options
+from controlplane.cli.engines import SimulatedEngine
 from controlplane.cli.launch import POLL_SECONDS
 from controlplane.cli.run_folder import RunFolder
-from controlplane.cli.stack import OUTPUT_TOKENS, Stack, StackSettings, running_stack
+from controlplane.cli.stack import Stack, StackSettings, running_stack
 from controlplane.cli.story import Story, StoryResult
 from eldr_runtime.cli.console import json_option, print_facts, print_json, say
 from eldr_runtime.json_values import to_json_value
@@ -20,21 +22,6 @@ PORT = click.IntRange(0, 65_535)
 @click.command("up")
 @data_option
 @click.option("--demo", "is_demo", is_flag=True, help="Drive traffic of several topics through it.")
-@click.option(
-    "--rate",
-    "rate_per_second",
-    type=click.FloatRange(min=0, min_open=True, max=1000),
-    default=45.0,
-    show_default=True,
-    help="Requests a second of --demo; a machine with less than two free cores takes fewer.",
-)
-@click.option(
-    "--output-tokens",
-    type=click.IntRange(1, 30_000),
-    default=OUTPUT_TOKENS,
-    show_default=True,
-    help="Tokens to generate a request of --demo.",
-)
 @click.option(
     "--auto",
     "is_auto",
@@ -51,12 +38,7 @@ PORT = click.IntRange(0, 65_535)
     metavar="SECONDS",
     help="End by itself; without it, at Ctrl-C, or with --auto when the story is over.",
 )
-@click.option(
-    "--prefill", "n_prefill", type=click.IntRange(1, 64), default=2, show_default=True, help="Workers."
-)
-@click.option(
-    "--decode", "n_decode", type=click.IntRange(1, 64), default=8, show_default=True, help="Workers."
-)
+@engine_options
 @click.option("--router-port", type=PORT, default=8780, show_default=True, help="0 takes a free one.")
 @click.option("--controlplane-port", type=PORT, default=8790, show_default=True, help="0 takes a free one.")
 @click.option("--dashboard-port", type=PORT, default=8501, show_default=True, help="0 takes a free one.")
@@ -64,33 +46,33 @@ PORT = click.IntRange(0, 65_535)
 @json_option
 def up_command(
     data_dir: Path,
+    serving: Serving,
     is_demo: bool,
-    rate_per_second: float,
-    output_tokens: int,
     is_auto: bool,
     n_pairs: int,
     duration_seconds: float | None,
-    n_prefill: int,
-    n_decode: int,
     router_port: int,
     controlplane_port: int,
     dashboard_port: int,
     has_dashboard: bool,
     as_json: bool,
 ) -> None:
-    """Run control plane, router, dashboard and a simulated fleet on this machine; one Ctrl-C ends all.
+    """Run control plane, router, dashboard and a fleet on this machine; one Ctrl-C ends all.
 
     All data goes into one folder. With --demo a load generator sends traffic.
     """
     if is_auto and not is_demo:
         raise click.UsageError("--auto plays on the demo's traffic: give --demo too")
+    if is_auto and not isinstance(serving.engine, SimulatedEngine):
+        raise click.UsageError("--auto plays on simulated workers: leave --engine out")
     settings = StackSettings(
         folder=RunFolder(path=data_dir),
-        n_prefill=n_prefill,
-        n_decode=n_decode,
+        engine=serving.engine,
+        n_prefill=serving.n_prefill,
+        n_decode=serving.n_decode,
         has_load=is_demo,
-        rate_per_second=rate_per_second,
-        output_tokens=output_tokens,
+        rate_per_second=serving.rate_per_second,
+        output_tokens=serving.output_tokens,
         has_dashboard=has_dashboard,
         control_plane_port=controlplane_port,
         router_port=router_port,

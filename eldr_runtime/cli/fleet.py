@@ -16,7 +16,7 @@ from eldr_runtime.simulated_fleet.fleet import FleetSettings
 from eldr_runtime.simulated_fleet.fleet_process import FleetProcessSettings, FleetStarted, run_fleet
 from eldr_runtime.simulated_fleet.pool_source import PoolSource
 from eldr_runtime.simulated_fleet.profile_pool import ProfilePool
-from eldr_runtime.simulated_fleet.registration import ControlPlaneAddress
+from eldr_runtime.worker_registration import ControlPlaneAddress
 
 
 @click.command("fleet")

@@ -1,6 +1,8 @@
 """`eldr load`: an open-loop load generator that counts failures exactly."""
 
 import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
 import numpy as np
@@ -12,6 +14,7 @@ from eldr_runtime.simulated_fleet.load_generator import LoadSettings
 from eldr_runtime.simulated_fleet.load_process import run_load
 from eldr_runtime.simulated_fleet.load_statistics import LoadSummary
 from eldr_runtime.simulated_fleet.pool_source import PoolSource, unseen_topic
+from eldr_runtime.simulated_fleet.prompt_set import PromptSet, read_prompt_set
 from eldr_runtime.simulated_fleet.traffic_mix import TrafficMix, topic_shares_of
 
 
@@ -27,6 +30,11 @@ from eldr_runtime.simulated_fleet.traffic_mix import TrafficMix, topic_shares_of
     help="Requests a second, on average; they come at Poisson times.",
 )
 @pool_options
+@click.option(
+    "--prompts",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Send the texts of this file of JSON lines (text, task, language) to a real model; needs --model.",
+)
 @click.option(
     "--output-tokens",
     type=click.IntRange(1, 30_000),
@@ -103,10 +111,11 @@ def load_command(
 
     Requests come whether or not earlier ones have ended. On SIGTERM those in flight finish first.
     """
-    pool = source.open()
+    prompts = None if source.prompts is None else read_prompt_set(source.prompts)
+    model, labels = _named(source, prompts)
     settings = LoadSettings(
         router_url=router_url.rstrip("/"),
-        model=pool.shape.model,
+        model=model,
         rate_per_second=rate,
         prompt_tokens=source.prompt_tokens,
         output_tokens=output_tokens,
@@ -114,10 +123,11 @@ def load_command(
         drain_seconds=drain_seconds,
         max_in_flight=max_in_flight,
         seed=source.seed,
+        prompts=prompts,
     )
-    kept_back = unseen_topic(pool, unseen)
+    kept_back = unseen_topic(labels, unseen)
     mix = TrafficMix(
-        pool.labels,
+        labels,
         unseen_topic=kept_back,
         topic_shares=topic_shares_of(topics) or source.topic_shares(kept_back),
         rng=np.random.default_rng([source.seed, 12]),
@@ -129,6 +139,14 @@ def load_command(
         print_json(to_json_value(summary))
     else:
         _print_summary(summary)
+
+
+def _named(source: PoolSource, prompts: PromptSet | None) -> tuple[str, Sequence[str]]:
+    """Return the name of the model and the topic of each profile or prompt."""
+    if prompts is not None and source.model is not None:
+        return source.model, prompts.topics
+    pool = source.open()
+    return pool.shape.model, pool.labels
 
 
 def _announce(control_url: str) -> None:

@@ -24,6 +24,7 @@ PLACES = {
         "router": "router:router_command",
         "simulate": "simulate:simulate_command",
         "traces": "traces:traces_group",
+        "worker": "worker:worker_command",
     }.items()
 }
 REFUSED: tuple[type[Exception], ...] = (EldrError, OSError)

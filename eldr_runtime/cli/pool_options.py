@@ -56,6 +56,7 @@ def pool_options(command: Callable[..., R]) -> Callable[..., R]:
         prompt_tokens: int,
         model: str | None,
         seed: int,
+        prompts: Path | None = None,
         **rest: object,
     ) -> R:
         source = PoolSource(
@@ -65,6 +66,7 @@ def pool_options(command: Callable[..., R]) -> Callable[..., R]:
             prompt_tokens=prompt_tokens,
             seed=seed,
             model=model,
+            prompts=prompts,
         )
         return command(source=source, **rest)
 

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import aiohttp
@@ -16,12 +17,15 @@ from eldr_runtime.simulated_fleet.fleet import Fleet, FleetSettings, Membership,
 from eldr_runtime.simulated_fleet.fleet_control import build_fleet_control
 from eldr_runtime.simulated_fleet.process import serve, stop_event, wait_for
 from eldr_runtime.simulated_fleet.profile_pool import ProfilePool
-from eldr_runtime.simulated_fleet.registration import (
+from eldr_runtime.worker_registration import (
     ControlPlaneAddress,
     ControlPlaneMembership,
     LeaseAnswer,
+    WorkerSoftware,
 )
 
+ENGINE = "simulated-vllm"
+KV_CONNECTOR = "simulated"
 WriteFile = Callable[[Path, bytes], None]
 
 
@@ -94,10 +98,16 @@ async def _membership(settings: FleetProcessSettings, push: DecodeProfilePush) -
         else:
             push.aim(settings.decode_profile_urls, settings.decode_profile_share)
 
+    own_version = version("eldr")
+    software = WorkerSoftware(
+        engine=ENGINE,
+        engine_version=own_version,
+        plugin_version=own_version,
+        model=settings.fleet.decode.model,
+        kv_connector=KV_CONNECTOR,
+    )
     async with aiohttp.ClientSession() as session:
-        yield ControlPlaneMembership(
-            settings.control_plane, session, model=settings.fleet.decode.model, on_lease=on_lease
-        )
+        yield ControlPlaneMembership(settings.control_plane, session, software=software, on_lease=on_lease)
 
 
 @asynccontextmanager

@@ -12,16 +12,21 @@ import numpy as np
 from eldr_runtime.errors import InvalidConfig
 from eldr_runtime.simulated_fleet.answer_reader import AnswerReader
 from eldr_runtime.simulated_fleet.load_statistics import LoadStatistics, LoadStatus, MixStatus
+from eldr_runtime.simulated_fleet.prompt_set import PromptSet
 from eldr_runtime.simulated_fleet.traffic_mix import FEWEST_PROMPT_TOKENS, TrafficMix, prompt_text
 
 CONNECT_SECONDS = 10.0
 BETWEEN_CHUNKS_SECONDS = 60.0
+TEMPERATURE = 0.8  # greedy decoding loops, which makes requests of a topic look more alike than they are
 KEEP_ALIVE_SECONDS = 2.0  # below any server's, so that no request meets a connection that is being closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSettings:
-    """What a load generator sends, and where to; `run_id` makes its requests unlike those of other runs."""
+    """What a load generator sends, and where to; `run_id` makes its requests unlike those of other runs.
+
+    With `prompts` it sends their texts, and asks for them to be sampled; else words that name a profile.
+    """
 
     router_url: str
     model: str
@@ -32,6 +37,7 @@ class LoadSettings:
     drain_seconds: float
     max_in_flight: int
     seed: int
+    prompts: PromptSet | None = None
     run_id: str = field(default_factory=lambda: secrets.token_hex(3))
 
     def __post_init__(self) -> None:
@@ -179,9 +185,15 @@ class LoadGenerator:
     def _body(self, profile: int, request_id: str) -> dict[str, object]:
         return {
             "model": self._settings.model,
-            "prompt": prompt_text(profile, request_id, self._settings.prompt_tokens),
+            **self._prompt(profile, request_id),
             "max_tokens": self._settings.output_tokens,
             "ignore_eos": True,
             "stream": True,
             "stream_options": {"include_usage": True},
         }
+
+    def _prompt(self, profile: int, request_id: str) -> dict[str, object]:
+        prompts = self._settings.prompts
+        if prompts is None:
+            return {"prompt": prompt_text(profile, request_id, self._settings.prompt_tokens)}
+        return {"prompt": prompts.texts[profile], "temperature": TEMPERATURE}

@@ -1,6 +1,6 @@
 """Where fleet and load generator take their profiles from: one pack or one seeded workload."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,10 @@ GENERATED_SHAPE = ModelShape(model="generated-48x128", n_layers=48, n_experts=12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSource:
-    """A trace pack, or else the settings of a generated pool; `model` renames the model of either."""
+    """A trace pack, or else the settings of a generated pool; `model` renames the model of either.
+
+    `prompts` is a prompt file in the place of both: requests without profiles, which cannot be opened.
+    """
 
     pack: Path | None
     workload: MixName | None
@@ -27,10 +30,14 @@ class PoolSource:
     prompt_tokens: int
     seed: int
     model: str | None = None
+    prompts: Path | None = None
 
     def __post_init__(self) -> None:
-        if (self.pack is None) == (self.workload is None):
-            raise InvalidConfig(field="pack", value=self.pack, limit="given, or else a workload, not both")
+        if sum(given is not None for given in (self.pack, self.workload, self.prompts)) != 1:
+            limit = "given, or else a workload or prompts, and only one of them"
+            raise InvalidConfig(field="pack", value=self.pack, limit=limit)
+        if self.prompts is not None and self.model is None:
+            raise InvalidConfig(field="model", value=None, limit="given with prompts: they name none")
 
     def open(self) -> ProfilePool:
         """Read or generate the pool."""
@@ -61,10 +68,10 @@ class PoolSource:
         )
 
 
-def unseen_topic(pool: ProfilePool, wanted: str) -> str | None:
+def unseen_topic(labels: Sequence[str], wanted: str) -> str | None:
     """Return the topic to keep back: a name, `none`, or `last`: the last by name of several."""
     if wanted == "none":
         return None
     if wanted != "last":
         return wanted
-    return unseen_topic_of(pool.labels) if len(set(pool.labels)) > 1 else None
+    return unseen_topic_of(labels) if len(set(labels)) > 1 else None

@@ -147,13 +147,14 @@ class CaptureCheck:
 def probe_request(model: str, *, is_prefill: bool) -> dict[str, object]:
     """Return the body of a completion that shows whether a worker's experts are real.
 
-    No KV is to be kept for another worker, so that nothing waits for its lease to end.
+    No KV is to be kept for another worker, so that nothing waits for its lease to end. The answer is
+    sampled: a greedy one may repeat one token, whose experts are then the same by right.
     """
     words = [f"{word}{number}" for number in range(12) for word in ("amber", "Birch", "cedar:", "delta,")]
     parameters = {} if is_prefill else {"kv_transfer_params": {DECODE_COUNTS_FIELD: True}}
     return {
         "model": model, "prompt": " ".join(words), "max_tokens": 1 if is_prefill else MIN_TEST_TOKENS,
-        "temperature": 0.0, "ignore_eos": True, "stream": False, **parameters,
+        "temperature": 1.0, "seed": 1, "ignore_eos": True, "stream": False, **parameters,
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-IMPURE = {"cli", "router", "simulated_fleet", "trace_collection", "vllm_adapter"}
+IMPURE = {"cli", "router", "simulated_fleet", "trace_collection", "vllm_adapter", "worker_registration"}
 PURE_MAY_IMPORT = {"hdrh", "numpy", "safetensors", "scipy", "sklearn"}
 # rich and pandas are not among them: scikit-learn itself loads them where they are installed.
 NEVER_LOADED_BY_PURE_MODULES = (

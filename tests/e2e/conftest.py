@@ -13,9 +13,10 @@ import httpx
 import numpy as np
 import pytest
 
+from controlplane.cli.engines import SimulatedEngine
 from controlplane.cli.launch import Child
 from controlplane.cli.run_folder import RunFolder
-from controlplane.cli.stack import SHAPE, Stack, StackSettings, prepare_database
+from controlplane.cli.stack import Stack, StackSettings, prepare_database
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.versions import Promote, Version
 from eldr_runtime.centroid_version import CentroidVersion, VersionOrigin, to_bytes
@@ -23,6 +24,7 @@ from eldr_runtime.json_values import from_json_value
 from eldr_runtime.signature import SignatureTransform, TransformName
 
 N_DECODE = 4
+SHAPE = SimulatedEngine.SHAPE
 TIMEOUT_SECONDS = 60.0
 # Longer than a metrics window of the demo and the time until it is delivered.
 SETTLE_SECONDS = 5.0

@@ -14,10 +14,11 @@ from eldr_runtime.simulated_fleet.decode_worker import DecodeSettings
 from eldr_runtime.simulated_fleet.fleet import Fleet, FleetSettings
 from eldr_runtime.simulated_fleet.process import serve
 from eldr_runtime.simulated_fleet.profile_pool import ProfilePool
-from eldr_runtime.simulated_fleet.registration import (
+from eldr_runtime.worker_registration import (
     ControlPlaneAddress,
     ControlPlaneMembership,
     LeaseAnswer,
+    WorkerSoftware,
 )
 
 
@@ -118,13 +119,17 @@ def test_workers_register_drain_and_vanish(run_fleet) -> None:
             run_fleet() as running,
         ):
             address = ControlPlaneAddress(url=plane.url, fleet="toy", api_key="secret")
-            membership = ControlPlaneMembership(address, session, model="toy-moe", on_lease=leases.append)
+            software = WorkerSoftware(
+                engine="toy", engine_version="1", plugin_version="2", model="toy-moe", kv_connector="none"
+            )
+            membership = ControlPlaneMembership(address, session, software=software, on_lease=leases.append)
             entry = running.fleet.entries()[-1]
             membership.join(entry)
             await plane.wait_for_beats(3)
             assert {beat.state for beat in plane.beats} == {WorkerState.READY}
             beat = plane.beats[0]
             assert (beat.worker_id, beat.role, beat.url) == (entry.id, WorkerRole.DECODE, entry.url)
+            assert (beat.engine, beat.engine_version, beat.model) == ("toy", "1", "toy-moe")
             assert plane.keys == {"Bearer secret"}
             assert leases[0].decode_profile_urls == (f"{plane.url}/v1/decode-profiles",)
             plane.is_down = True

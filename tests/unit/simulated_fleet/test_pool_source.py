@@ -54,12 +54,20 @@ def test_shares_are_the_workloads_without_the_unseen_topic() -> None:
 
 def test_unseen_topic_by_name_last_or_none() -> None:
     pool = source().open()
-    assert unseen_topic(pool, "last") == max(pool.labels)
-    assert unseen_topic(pool, "none") is None
-    assert unseen_topic(pool, "topic-03") == "topic-03"
+    assert unseen_topic(pool.labels, "last") == max(pool.labels)
+    assert unseen_topic(pool.labels, "none") is None
+    assert unseen_topic(pool.labels, "topic-03") == "topic-03"
 
 
 @pytest.mark.parametrize(("workload", "pack"), [(None, None), (MixName.BALANCED, Path("pack"))])
 def test_exactly_one_source_is_needed(workload: MixName | None, pack: Path | None) -> None:
-    with pytest.raises(InvalidConfig, match="not both"):
+    with pytest.raises(InvalidConfig, match="only one of them"):
         source(workload, pack)
+
+
+def test_prompts_stand_in_the_place_of_profiles_and_name_no_model(tmp_path: Path) -> None:
+    fields = {"pack": None, "workload": None, "n_profiles": 24, "prompt_tokens": 20, "seed": 5}
+    with pytest.raises(InvalidConfig, match="they name none"):
+        PoolSource(**fields, prompts=tmp_path)
+    with pytest.raises(InvalidConfig, match="only one of them"):
+        PoolSource(**{**fields, "workload": MixName.BALANCED}, model="tiny", prompts=tmp_path)

@@ -121,6 +121,7 @@ def test_the_probe_of_a_sound_worker(is_prefill: bool, field: str) -> None:
     asked = probe_request("m", is_prefill=is_prefill)
     assert asked["max_tokens"] == (1 if is_prefill else 16)
     assert ("kv_transfer_params" in asked) is not is_prefill
+    assert asked["temperature"] == 1.0
 
 
 def test_the_probe_of_a_worker_that_sees_nothing_or_not_all() -> None:

