@@ -56,7 +56,7 @@ _OPTIONS = (
         "--save-pack",
         "pack",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="Keep what --prompts recorded as a trace pack.",
+        help="Trace pack for what --prompts recorded; by default named like --prompts, in this folder.",
     ),
 )
 
@@ -72,7 +72,7 @@ class Collection:
     output_tokens: int
     temperature: float
     concurrency: int
-    pack: Path | None
+    pack: Path
 
     def run(self) -> ExpertTrace:
         """Record the trace, showing progress; Ctrl-C keeps what has come."""
@@ -95,9 +95,8 @@ class Collection:
         for failure in failures:
             say(f"left out {failure.prompt_id}: {failure.reason}")
         trace = build_trace(found.prompts, spool.collected, f"recorded from {self.prompts_file.name}")
-        if self.pack is not None:
-            save_trace(trace, self.pack)
-            say(f"wrote {self.pack}")
+        save_trace(trace, self.pack)
+        say(f"wrote {self.pack}")
         spool.close()
         return trace
 
@@ -116,8 +115,7 @@ class Collection:
             )
 
     def _spool_path(self) -> Path:
-        beside = self.pack or Path(f"{self.prompts_file.name}.counts")
-        return beside.with_name(f"{beside.name}.partial")
+        return self.pack.with_name(f"{self.pack.name}.partial")
 
 
 def collection_options(command: Callable[..., R]) -> Callable[..., R]:
@@ -148,7 +146,7 @@ def collection_options(command: Callable[..., R]) -> Callable[..., R]:
                 output_tokens=output_tokens,
                 temperature=temperature,
                 concurrency=concurrency,
-                pack=pack,
+                pack=pack or Path(prompts_file.name).with_suffix(".safetensors"),
             )
         return command(collection=collection, **rest)
 

@@ -9,7 +9,7 @@ import aiohttp
 from eldr_runtime.decode_profile import EncodedCounts
 from eldr_runtime.errors import EldrError, InvalidMessage
 from eldr_runtime.expert_trace import UNCOVERED_LIMIT_SHARE
-from eldr_runtime.json_values import from_json_value
+from eldr_runtime.json_values import from_json_value, parse_json
 from eldr_runtime.trace_collection.prompt_file import Prompt
 from eldr_runtime.trace_collection.spool import Collected, CollectionSettings, Spool
 from eldr_runtime.vllm_adapter.wire_format import COUNTS_FIELD, DECODE_COUNTS_FIELD
@@ -40,9 +40,10 @@ async def find_model(router_url: str) -> str:
         async with aiohttp.ClientSession() as session, session.get(f"{router_url}/v1/models") as response:
             response.raise_for_status()
             document = await response.json()
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise CollectionFailed(f"{router_url} cannot be asked for its model: {error}") from error
-    return str(document["data"][0]["id"])
+            return str(document["data"][0]["id"])
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
+        reason = str(error) or type(error).__name__
+        raise CollectionFailed(f"{router_url} does not say which model it serves: {reason}") from error
 
 
 async def collect(
@@ -109,8 +110,10 @@ async def _one(
         if response.status != 200:
             text = (await response.text())[:200]
             raise InvalidMessage(field="status", value=response.status, limit=f"200 ({text})")
-        answer = await response.json()
-    parameters = answer.get("kv_transfer_params") or {}
+        answer = _object(await response.read())
+    parameters = answer.get("kv_transfer_params")
+    if not isinstance(parameters, dict):
+        parameters = {}
     return Collected(
         id=prompt.id,
         prefill=_counts(parameters, COUNTS_FIELD),
@@ -125,4 +128,14 @@ def _counts(parameters: dict[str, object], field: str) -> EncodedCounts:
         raise InvalidMessage(field=f"kv_transfer_params.{field}", value=message, limit=limit)
     counts = from_json_value(EncodedCounts, message, path=f"$.kv_transfer_params.{field}")
     counts.to_counts()  # refused here, where it is known whose they are
+    if counts.covered < 1:
+        limit = "at least 1: the experts of no token are known"
+        raise InvalidMessage(field=f"kv_transfer_params.{field}.covered", value=counts.covered, limit=limit)
     return counts
+
+
+def _object(data: bytes) -> dict[str, object]:
+    document = parse_json(data)
+    if not isinstance(document, dict):
+        raise InvalidMessage(field="answer", value=data[:60], limit="a JSON object")
+    return dict(document)

@@ -53,8 +53,13 @@ def read_prompts(path: Path, *, label_field: str | None = None, limit: int | Non
         Naming line and field of what is missing, not a text, or not the only one of its id.
     """
     data = path.read_bytes()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidTrace(field=str(path), value=f"byte {error.start}", limit="UTF-8 text") from error
     prompts: dict[str, Prompt] = {}
-    for number, line in enumerate(data.decode().splitlines(), start=1):
+    # Not splitlines: JSON may hold separators of Unicode as they are.
+    for number, line in enumerate(text.split("\n"), start=1):
         if limit is not None and len(prompts) == limit:
             break
         if not line.strip():

@@ -21,6 +21,18 @@ def test_id_text_and_label_and_the_line_number_for_a_missing_id(tmp_path) -> Non
     assert read_prompts(path, limit=1).prompts == (Prompt(id="a", text="one", label=None),)
 
 
+def test_a_separator_of_unicode_is_part_of_its_line(tmp_path) -> None:
+    path = write(tmp_path, '{"text": "one\u2028two"}')
+    assert read_prompts(path).prompts[0].text == "one\u2028two"
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_bytes(b'{"text": "\xff"}\n')
+    with pytest.raises(InvalidTrace, match="byte 10"):
+        read_prompts(path)
+
+
 def test_the_hash_follows_every_byte(tmp_path) -> None:
     first = read_prompts(write(tmp_path, '{"text": "one"}')).content_hash
     assert read_prompts(write(tmp_path, '{"text": "onE"}')).content_hash != first
