@@ -23,6 +23,7 @@ DECODE_TOKENS = 128
 TEMPERATURE = 0.8
 REQUESTS_PER_BATCH = 96
 LOSS_WINDOWS = 64
+LOSS_BATCH_WINDOWS = 8  # divides LOSS_WINDOWS: batches weigh alike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,7 +94,12 @@ def held_out_losses(model: TinyMoe, corpus: Path) -> dict[str, float]:
         for group in GROUPS:
             stream = torch.from_numpy(streams[f"held_out/{group.name}"].astype(np.int64))
             windows = stream[: LOSS_WINDOWS * SEQUENCE_TOKENS + 1]
-            inputs, targets = windows[:-1].view(-1, SEQUENCE_TOKENS), windows[1:]
-            logits = model.logits(model(inputs).hidden).flatten(0, 1)
-            losses[group.name] = float(functional.cross_entropy(logits, targets))
+            inputs, targets = (part.view(-1, SEQUENCE_TOKENS) for part in (windows[:-1], windows[1:]))
+            batches = zip(inputs.split(LOSS_BATCH_WINDOWS), targets.split(LOSS_BATCH_WINDOWS), strict=True)
+            losses[group.name] = float(np.mean([_loss(model, *batch) for batch in batches]))
     return losses
+
+
+def _loss(model: TinyMoe, inputs: Tensor, targets: Tensor) -> float:
+    logits = model.logits(model(inputs).hidden)
+    return float(functional.cross_entropy(logits.flatten(0, 1), targets.flatten()))

@@ -6,6 +6,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import mkdtemp
 
 ICD_PACKAGE = "simple-icd-10-cm==1.5.0"
 SPDX_PACKAGE = "spdx-license-list@6.12.0"
@@ -45,7 +46,10 @@ def _fetched(downloads: Path, pattern: str, command: Sequence[str]) -> Path:
 def _unpacked(archive: Path, unpack: Callable[[Path], object]) -> Path:
     folder = archive.with_name(f"{archive.name}.unpacked")
     if not folder.exists():
-        unpack(folder)
+        # Renamed when whole: an unpacking cut short is not taken for a package.
+        partial = Path(mkdtemp(dir=archive.parent))
+        unpack(partial)
+        partial.rename(folder)
     return folder
 
 
