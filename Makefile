@@ -2,12 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+VLLM_VENV ?= .venv-vllm
+TINY_MOE := $(VLLM_VENV)/bin/python -m assets.tiny_moe
 SHARED_DATA := $(or $(ELDR_SHARED_DATA),../shared/data)
 RECORDED := $(wildcard $(SHARED_DATA)/gpt-oss-20b)
 # Where this is set, every start of every command compiles all its libraries anew: 10 s instead of 1.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo tour test e2e check docs bench clean
+.PHONY: help install demo tour test e2e check docs bench tiny-moe clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -44,6 +46,15 @@ docs: install ## write docs/cli.md from the commands
 bench: install ## measure what fitting and routing cost, beside their targets
 	$(BIN)/eldr bench fit --large
 	$(BIN)/eldr bench route
+
+tiny-moe: ## train the tiny real model anew, two seeds, and evaluate it: over an hour on two idle cores, never in CI
+	.ci/make-vllm-env $(VLLM_VENV)
+	$(TINY_MOE).build_corpus
+	$(TINY_MOE).train --seed 1
+	$(TINY_MOE).train --seed 2
+	$(TINY_MOE).export out/tiny_moe/seed-1 assets/tiny_moe/checkpoint
+	$(TINY_MOE).export out/tiny_moe/seed-2 out/tiny_moe/seed-2/checkpoint
+	$(TINY_MOE).evaluate assets/tiny_moe/checkpoint out/tiny_moe/seed-2/checkpoint --output assets/tiny_moe/evaluation.json
 
 clean: ## remove the environment and all output
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What the project ships beside its code."""
