@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from eldr_runtime.cli.console import say
 from eldr_runtime.expert_trace import ExpertTrace
+from eldr_runtime.prompt_file import PromptFile, read_prompts
 from eldr_runtime.trace_collection.collector import Failure, collect, find_model
-from eldr_runtime.trace_collection.prompt_file import PromptFile, read_prompts
 from eldr_runtime.trace_collection.spool import CollectionSettings, Spool, build_trace
 from eldr_runtime.trace_files import save_trace
 
@@ -76,7 +76,11 @@ class Collection:
 
     def run(self) -> ExpertTrace:
         """Record the trace, showing progress; Ctrl-C keeps what has come."""
-        found = read_prompts(self.prompts_file, label_field=self.label_field, limit=self.limit)
+        found = read_prompts(
+            self.prompts_file,
+            required=() if self.label_field is None else (self.label_field,),
+            limit=self.limit,
+        )
         settings = CollectionSettings(
             prompts_hash=found.content_hash,
             model=asyncio.run(find_model(self.router_url)),
@@ -94,7 +98,12 @@ class Collection:
             raise
         for failure in failures:
             say(f"left out {failure.prompt_id}: {failure.reason}")
-        trace = build_trace(found.prompts, spool.collected, f"recorded from {self.prompts_file.name}")
+        trace = build_trace(
+            found.prompts,
+            spool.collected,
+            label_field=self.label_field,
+            source=f"recorded from {self.prompts_file.name}",
+        )
         save_trace(trace, self.pack)
         say(f"wrote {self.pack}")
         spool.close()

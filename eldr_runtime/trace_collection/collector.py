@@ -10,7 +10,7 @@ from eldr_runtime.decode_profile import EncodedCounts
 from eldr_runtime.errors import EldrError, InvalidMessage
 from eldr_runtime.expert_trace import UNCOVERED_LIMIT_SHARE
 from eldr_runtime.json_values import from_json_value, parse_json
-from eldr_runtime.trace_collection.prompt_file import Prompt
+from eldr_runtime.prompt_file import Prompt
 from eldr_runtime.trace_collection.spool import Collected, CollectionSettings, Spool
 from eldr_runtime.vllm_adapter.wire_format import COUNTS_FIELD, DECODE_COUNTS_FIELD
 

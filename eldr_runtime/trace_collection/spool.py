@@ -14,7 +14,7 @@ from eldr_runtime.decode_profile import EncodedCounts
 from eldr_runtime.errors import InvalidMessage, InvalidTrace, ModelMismatch
 from eldr_runtime.expert_trace import ExpertTrace
 from eldr_runtime.json_values import from_json_value, parse_json, to_json_value
-from eldr_runtime.trace_collection.prompt_file import Prompt
+from eldr_runtime.prompt_file import Prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,13 @@ class Spool:
             os.fsync(stream.fileno())
 
 
-def build_trace(prompts: Iterable[Prompt], collected: dict[str, Collected], source: str) -> ExpertTrace:
+def build_trace(
+    prompts: Iterable[Prompt],
+    collected: dict[str, Collected],
+    *,
+    label_field: str | None,
+    source: str,
+) -> ExpertTrace:
     """Put the counts of the prompts that have some into a trace, in the order of the prompts.
 
     Raises
@@ -106,7 +112,6 @@ def build_trace(prompts: Iterable[Prompt], collected: dict[str, Collected], sour
     for counts in (each for pair in opened for each in pair):
         if counts.shape != shape:
             raise ModelMismatch(f"one prompt was served by {shape}, another by {counts.shape}")
-    labels = [prompt.label for prompt, _ in kept]
     return ExpertTrace(
         shape=shape,
         prefill_counts=np.stack([prefill.counts for prefill, _ in opened]),
@@ -114,7 +119,7 @@ def build_trace(prompts: Iterable[Prompt], collected: dict[str, Collected], sour
         covered_tokens=np.array([prefill.covered for prefill, _ in opened], dtype=np.int64),
         decode_counts=np.stack([decode.counts for _, decode in opened]),
         decode_steps=np.array([_steps(decode) for _, decode in opened], dtype=np.int64),
-        labels=tuple(label for label in labels if label is not None) if None not in labels else None,
+        labels=None if label_field is None else tuple(prompt.fields[label_field] for prompt, _ in kept),
         source=source,
     )
 

@@ -9,14 +9,14 @@ from aiohttp import web
 
 from eldr_runtime.count_codec import ExpertCounts, encode_counts
 from eldr_runtime.model_shape import ModelShape
+from eldr_runtime.prompt_file import Prompt
 from eldr_runtime.trace_collection import collector
 from eldr_runtime.trace_collection.collector import CollectionFailed, collect, find_model
-from eldr_runtime.trace_collection.prompt_file import Prompt
 from eldr_runtime.trace_collection.spool import CollectionSettings, Spool
 
 SHAPE = ModelShape(model="m", n_layers=1, n_experts=4, top_k=1)
 SETTINGS = CollectionSettings(prompts_hash="h", model="m", output_tokens=4, temperature=0.8, seed=1)
-PROMPTS = [Prompt(id=str(number), text=f"prompt {number}", label=None) for number in range(8)]
+PROMPTS = [Prompt(id=str(number), text=f"prompt {number}", fields={}) for number in range(8)]
 
 
 def answer(n_known: int = 3) -> dict[str, object]:

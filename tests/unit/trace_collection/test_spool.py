@@ -7,7 +7,7 @@ from eldr_runtime.count_codec import ExpertCounts
 from eldr_runtime.decode_profile import EncodedCounts
 from eldr_runtime.errors import InvalidTrace, ModelMismatch
 from eldr_runtime.model_shape import ModelShape
-from eldr_runtime.trace_collection.prompt_file import Prompt
+from eldr_runtime.prompt_file import Prompt
 from eldr_runtime.trace_collection.spool import Collected, CollectionSettings, Spool, build_trace
 
 SHAPE = ModelShape(model="m", n_layers=1, n_experts=4, top_k=1)
@@ -70,9 +70,9 @@ def test_a_file_that_is_no_spool_is_refused_and_left_alone(tmp_path) -> None:
 
 
 def test_the_trace_has_the_prompts_in_their_order_and_only_known_steps() -> None:
-    prompts = [Prompt(id=name, text=name, label=f"topic {name}") for name in "abc"]
+    prompts = [Prompt(id=name, text=name, fields={"task": f"topic {name}"}) for name in "abc"]
     late = Collected(id="a", prefill=counts(2, 0, 0, 0, tokens=3), decode=counts(1, 1, 0, 0, tokens=4))
-    trace = build_trace(prompts, {"b": collected("b"), "a": late}, "here")
+    trace = build_trace(prompts, {"b": collected("b"), "a": late}, label_field="task", source="here")
     assert trace.labels == ("topic a", "topic b")
     assert trace.prompt_tokens.tolist() == [3, 3]
     assert trace.covered_tokens.tolist() == [2, 3]
@@ -84,8 +84,8 @@ def test_the_trace_has_the_prompts_in_their_order_and_only_known_steps() -> None
 def test_two_shapes_and_no_prompt_at_all_are_refused() -> None:
     other = replace(SHAPE, model="n")
     found = {"a": collected("a"), "b": replace(collected("b"), decode=counts(1, 0, 0, 0, shape=other))}
-    prompts = [Prompt(id=name, text=name, label=None) for name in "ab"]
+    prompts = [Prompt(id=name, text=name, fields={}) for name in "ab"]
     with pytest.raises(ModelMismatch, match="another by"):
-        build_trace(prompts, found, "here")
+        build_trace(prompts, found, label_field=None, source="here")
     with pytest.raises(InvalidTrace, match="collected prompts"):
-        build_trace(prompts, {}, "here")
+        build_trace(prompts, {}, label_field=None, source="here")

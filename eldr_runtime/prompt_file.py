@@ -1,6 +1,7 @@
 """A file of prompts: one JSON object a line."""
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +19,13 @@ class Prompt:
         Unlike any other of its file.
     text
         What is to be completed.
-    label
-        Its true category; None where nobody asks for one.
+    fields
+        Its other texts by name, such as its task and its language.
     """
 
     id: str
     text: str
-    label: str | None
+    fields: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +36,15 @@ class PromptFile:
     content_hash: str
 
 
-def read_prompts(path: Path, *, label_field: str | None = None, limit: int | None = None) -> PromptFile:
+def read_prompts(path: Path, *, required: Sequence[str] = (), limit: int | None = None) -> PromptFile:
     """Read a prompt file.
 
     Each line is an object with `text` and, where given, `id`; the line number stands for a missing id.
 
     Parameters
     ----------
-    label_field
-        Field that holds the category.
+    required
+        Fields that each line must have, as texts.
     limit
         Take the first so many prompts.
 
@@ -64,7 +65,7 @@ def read_prompts(path: Path, *, label_field: str | None = None, limit: int | Non
             break
         if not line.strip():
             continue
-        prompt = _read_line(line, number, label_field)
+        prompt = _read_line(line, number, required)
         if prompt.id in prompts:
             raise InvalidTrace(field=f"line {number}: id", value=prompt.id, limit="unlike any before it")
         prompts[prompt.id] = prompt
@@ -73,7 +74,7 @@ def read_prompts(path: Path, *, label_field: str | None = None, limit: int | Non
     return PromptFile(prompts=tuple(prompts.values()), content_hash=hashlib.sha256(data).hexdigest())
 
 
-def _read_line(line: str, number: int, label_field: str | None) -> Prompt:
+def _read_line(line: str, number: int, required: Sequence[str]) -> Prompt:
     try:
         document = parse_json(line)
     except InvalidMessage as error:
@@ -87,8 +88,14 @@ def _read_line(line: str, number: int, label_field: str | None) -> Prompt:
             raise InvalidTrace(field=f"line {number}: {field}", value=value, limit="a text that is not empty")
         return value
 
+    for field in ("text", *required):
+        text_of(field)
     return Prompt(
         id=text_of("id") if "id" in document else str(number),
         text=text_of("text"),
-        label=None if label_field is None else text_of(label_field),
+        fields={
+            name: value
+            for name, value in document.items()
+            if isinstance(value, str) and name not in ("id", "text")
+        },
     )

@@ -1,7 +1,7 @@
 import pytest
 
 from eldr_runtime.errors import InvalidTrace
-from eldr_runtime.trace_collection.prompt_file import Prompt, read_prompts
+from eldr_runtime.prompt_file import Prompt, read_prompts
 
 ONE = '{"text": "a", "id": "x", "task": "code"}'
 
@@ -12,13 +12,13 @@ def write(tmp_path, *lines):
     return path
 
 
-def test_id_text_and_label_and_the_line_number_for_a_missing_id(tmp_path) -> None:
+def test_id_text_fields_and_the_line_number_for_a_missing_id(tmp_path) -> None:
     path = write(tmp_path, '{"id": "a", "text": "one", "task": "code"}', "", '{"text": "two", "task": "law"}')
-    assert read_prompts(path, label_field="task").prompts == (
-        Prompt(id="a", text="one", label="code"),
-        Prompt(id="3", text="two", label="law"),
+    assert read_prompts(path, required=["task"]).prompts == (
+        Prompt(id="a", text="one", fields={"task": "code"}),
+        Prompt(id="3", text="two", fields={"task": "law"}),
     )
-    assert read_prompts(path, limit=1).prompts == (Prompt(id="a", text="one", label=None),)
+    assert read_prompts(path, limit=1).prompts == (Prompt(id="a", text="one", fields={"task": "code"}),)
 
 
 def test_a_separator_of_unicode_is_part_of_its_line(tmp_path) -> None:
@@ -51,5 +51,5 @@ def test_the_hash_follows_every_byte(tmp_path) -> None:
 )
 def test_what_is_wrong_is_named_by_line_and_field(tmp_path, lines, named) -> None:
     with pytest.raises(InvalidTrace) as refused:
-        read_prompts(write(tmp_path, *lines), label_field="task")
+        read_prompts(write(tmp_path, *lines), required=["task"])
     assert named in str(refused.value)
