@@ -9,7 +9,7 @@ RECORDED := $(wildcard $(SHARED_DATA)/gpt-oss-20b)
 # Where this is set, every start of every command compiles all its libraries anew: 10 s instead of 1.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo tour test e2e check docs bench tiny-moe clean
+.PHONY: help install demo tour test e2e e2e-vllm check docs bench tiny-moe clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -33,6 +33,10 @@ test: install ## run every test but the full story, warnings as errors
 
 e2e: install ## play the demo's whole story, 8 pairs, and hold it to its figures; wants two idle cores
 	$(BIN)/pytest tests/e2e/test_story.py -m full_story -s
+
+e2e-vllm: install ## real vLLM workers against one instance, whole; an environment of 3.4 GB, half an hour
+	.ci/make-vllm-env
+	$(BIN)/pytest tests/e2e/test_real_vllm.py -m "full_vllm or not full_vllm" -s
 
 check: install ## style, types, import rules
 	$(BIN)/ruff check .

@@ -18,13 +18,14 @@ REASON = "first start of eldr up"
 class WorkersPlan:
     """A process with one or more workers: its command line but for the port and where to register.
 
-    `ready` is the path that answers once the process is up.
+    `ready` is the path that answers once the process is up; `engine_arguments` go to the engine it starts.
     """
 
     name: str
     arguments: tuple[str, ...]
     port_option: str
     ready: str
+    engine_arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     stop_seconds: float = 15.0
 
@@ -95,6 +96,8 @@ class VllmCpuEngine:
 
     MODEL = "tiny-moe"
     CAPACITY = 16
+    # In 32 bits, so that answers do not depend on what else is in the batch, whoever decodes them.
+    ENGINE_ARGUMENTS = ("--dtype", "float32", "--max-model-len", "2048")
     DRAIN_SECONDS = 20.0
     # Its drain, the end of vLLM, and a margin: killed sooner, it could not end vLLM in order.
     STOP_SECONDS = DRAIN_SECONDS + 45.0
@@ -127,6 +130,7 @@ class VllmCpuEngine:
             arguments=("worker", role.value, *model, *engine, *times, "--worker-id", name),
             port_option="--port",
             ready="/health",
+            engine_arguments=self.ENGINE_ARGUMENTS,
             # Workers share the cores: more threads of each would only wait for each other.
             environment={"OMP_NUM_THREADS": "1"},
             stop_seconds=self.STOP_SECONDS,

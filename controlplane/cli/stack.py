@@ -148,6 +148,8 @@ class Stack:
     def _start_workers(self, plan: WorkersPlan) -> None:
         arguments = [*plan.arguments, plan.port_option, self._take_port(plan.name)]
         arguments += ["--fleet", self.fleet.name, "--control-plane", self.url("controlplane")]
+        if plan.engine_arguments:
+            arguments += ["--", *plan.engine_arguments]
         self.children.start(
             plan.name,
             arguments,

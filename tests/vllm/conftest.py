@@ -19,7 +19,11 @@ from numpy.typing import NDArray
 from eldr_runtime.count_codec import ExpertCounts, decode_counts
 
 HERE = Path(__file__).parent
-collect_ignore = ["make_checkpoint.py", "serve_from_disk.py"]  # scripts, run in processes of their own
+collect_ignore = [
+    "answer_alone.py",
+    "make_checkpoint.py",
+    "serve_from_disk.py",
+]  # scripts, run in processes of their own
 N_LAYERS, N_EXPERTS, TOP_K = 6, 64, 4
 BLOCK_SIZE = 32
 TOKENS_PER_STEP = 256  # longer prompts are computed in chunks
