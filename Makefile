@@ -29,7 +29,8 @@ tour: install ## from a trace to a prediction, on generated and recorded data; r
 	$(BIN)/eldr demo --output out $(addprefix --trace ,$(RECORDED))
 
 test: install ## run every test but the full story, warnings as errors
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 12
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 12 --ignore tests/e2e
+	$(BIN)/pytest tests/e2e --durations 12  # by themselves: they run in real time
 
 e2e: install ## play the demo's whole story, 8 pairs, and hold it to its figures; wants two idle cores
 	$(BIN)/pytest tests/e2e/test_story.py -m full_story -s
