@@ -133,14 +133,19 @@ def test_worker_ends_when_a_signal_ends_vllm(settings_for) -> None:
     async def scenario() -> None:
         async with Plane() as plane:
             settings = settings_for(plane)
-            plane.on_beat = lambda: os.kill(_child_of_this_process(), signal.SIGKILL)
+            plane.on_beat = lambda: os.kill(_fake_vllm_of_this_process(), signal.SIGKILL)
             assert await run(settings, asyncio.Event(), []) == 128 + signal.SIGKILL
 
     asyncio.run(scenario())
 
 
-def _child_of_this_process() -> int:
-    return int(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()[0])
+def _fake_vllm_of_this_process() -> int:
+    """Return its id among the children: a database server that other tests started may be one too."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    (found,) = (
+        child for child in children if b"fake_vllm_process" in Path(f"/proc/{child}/cmdline").read_bytes()
+    )
+    return int(found)
 
 
 def test_requests_that_never_end_are_cut_after_the_drain_time(
