@@ -59,4 +59,5 @@ def main() -> None:
     ThreadingHTTPServer(("127.0.0.1", arguments.port), Handler).serve_forever()
 
 
-main()
+if __name__ == "__main__":
+    main()
