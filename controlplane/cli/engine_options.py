@@ -1,21 +1,19 @@
 """The options of `eldr up` that say what serves, and how much of it."""
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
 from controlplane.cli.engines import Engine, SimulatedEngine, VllmCpuEngine
 from eldr_runtime.cli.console import say
+from eldr_runtime.cli.option_group import option_group
 from eldr_runtime.errors import UnreadableFile
 from eldr_runtime.vllm_adapter.cpu_environment import ensure_cpu_environment
 
-R = TypeVar("R")
 TINY_MOE = Path(__file__).parents[2] / "assets" / "tiny_moe"
 VLLM_CPU = "vllm-cpu"
+SIMULATED, REAL = SimulatedEngine.USUAL, VllmCpuEngine.USUAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,52 +56,57 @@ _OPTIONS = (
         show_default="the project's prompts",
         help="Traffic of --demo with vllm-cpu, as `eldr load --prompts` reads it.",
     ),
-    click.option("--prefill", "n_prefill", type=click.IntRange(1, 64), help="Workers: 2; of vllm-cpu 1."),
-    click.option("--decode", "n_decode", type=click.IntRange(1, 64), help="Workers: 8; of vllm-cpu 2."),
+    click.option(
+        "--prefill",
+        "n_prefill",
+        type=click.IntRange(1, 64),
+        help=f"Workers: {SIMULATED.n_prefill}; of vllm-cpu {REAL.n_prefill}.",
+    ),
+    click.option(
+        "--decode",
+        "n_decode",
+        type=click.IntRange(1, 64),
+        help=f"Workers: {SIMULATED.n_decode}; of vllm-cpu {REAL.n_decode}.",
+    ),
     click.option(
         "--rate",
         "rate_per_second",
         type=click.FloatRange(min=0, min_open=True, max=1000),
-        help="Requests a second of --demo: 45, with vllm-cpu 1; a machine with less than two free cores "
-        "takes fewer.",
+        help=f"Requests a second of --demo: {SIMULATED.rate_per_second:g}, with vllm-cpu "
+        f"{REAL.rate_per_second:g}; a machine with less than two free cores takes fewer.",
     ),
     click.option(
         "--output-tokens",
         type=click.IntRange(1, 30_000),
-        help="Tokens to generate a request of --demo: 192, with vllm-cpu 64.",
+        help=f"Tokens to generate a request of --demo: {SIMULATED.output_tokens}, with vllm-cpu "
+        f"{REAL.output_tokens}.",
     ),
 )
 
 
-def engine_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options, and give them to the command as its argument `serving`."""
+def _serving(
+    engine: str,
+    engine_env: Path,
+    checkpoint: Path,
+    prompts: Path,
+    n_prefill: int | None,
+    n_decode: int | None,
+    rate_per_second: float | None,
+    output_tokens: int | None,
+) -> Serving:
+    chosen = _vllm_cpu(engine_env, checkpoint, prompts) if engine == VLLM_CPU else SimulatedEngine()
+    usual = chosen.USUAL
+    return Serving(
+        engine=chosen,
+        n_prefill=n_prefill or usual.n_prefill,
+        n_decode=n_decode or usual.n_decode,
+        rate_per_second=rate_per_second or usual.rate_per_second,
+        output_tokens=output_tokens or usual.output_tokens,
+    )
 
-    @functools.wraps(command)
-    def with_serving(
-        *,
-        engine: str,
-        engine_env: Path,
-        checkpoint: Path,
-        prompts: Path,
-        n_prefill: int | None,
-        n_decode: int | None,
-        rate_per_second: float | None,
-        output_tokens: int | None,
-        **rest: object,
-    ) -> R:
-        is_real = engine == VLLM_CPU
-        serving = Serving(
-            engine=_vllm_cpu(engine_env, checkpoint, prompts) if is_real else SimulatedEngine(),
-            n_prefill=n_prefill or (1 if is_real else 2),
-            n_decode=n_decode or (2 if is_real else 8),
-            rate_per_second=rate_per_second or (1.0 if is_real else 45.0),
-            output_tokens=output_tokens or (64 if is_real else 192),
-        )
-        return command(serving=serving, **rest)
 
-    for option in reversed(_OPTIONS):
-        with_serving = option(with_serving)
-    return with_serving
+engine_options = option_group("serving", _OPTIONS, _serving)
+"""Adds the options, and gives them to the command as its argument `serving`."""
 
 
 def _vllm_cpu(environment: Path, checkpoint: Path, prompts: Path) -> VllmCpuEngine:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from controlplane.domain.fleets import CreateFleet
 from eldr_runtime.errors import UnreadableFile
@@ -30,8 +30,20 @@ class WorkersPlan:
     stop_seconds: float = 15.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsualSize:
+    """Workers and traffic where nobody asks for others."""
+
+    n_prefill: int
+    n_decode: int
+    rate_per_second: float
+    output_tokens: int
+
+
 class Engine(Protocol):
     """A way to serve a model."""
+
+    USUAL: ClassVar[UsualSize]
 
     @property
     def start_seconds(self) -> float:
@@ -51,6 +63,7 @@ class Engine(Protocol):
 class SimulatedEngine:
     """Generated traffic of the shape of Qwen3-30B-A3B, the preset that its step times come from."""
 
+    USUAL: ClassVar = UsualSize(n_prefill=2, n_decode=8, rate_per_second=45.0, output_tokens=192)
     SHAPE = ModelShape(model="generated-48x128", n_layers=48, n_experts=128, top_k=8)
     PRESET = "qwen3-30b-a3b-mi300x"
     WORKLOAD = "balanced"
@@ -94,6 +107,7 @@ class VllmCpuEngine:
         File of the prompts that `--demo` sends.
     """
 
+    USUAL: ClassVar = UsualSize(n_prefill=1, n_decode=2, rate_per_second=1.0, output_tokens=64)
     MODEL = "tiny-moe"
     CAPACITY = 16
     # In 32 bits, so that answers do not depend on what else is in the batch, whoever decodes them.

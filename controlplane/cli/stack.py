@@ -41,11 +41,11 @@ class StackSettings:
 
     folder: RunFolder
     engine: Engine = field(default_factory=SimulatedEngine)
-    n_prefill: int = 2
-    n_decode: int = 8
+    n_prefill: int = SimulatedEngine.USUAL.n_prefill
+    n_decode: int = SimulatedEngine.USUAL.n_decode
     has_load: bool = False
-    rate_per_second: float = 45.0
-    output_tokens: int = 192
+    rate_per_second: float = SimulatedEngine.USUAL.rate_per_second
+    output_tokens: int = SimulatedEngine.USUAL.output_tokens
     has_dashboard: bool = True
     control_plane_port: int = 8790
     router_port: int = 8780

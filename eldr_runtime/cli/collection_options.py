@@ -1,24 +1,21 @@
 """The options by which a command records a trace through a live fleet."""
 
 import asyncio
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eldr_runtime.cli.console import say
+from eldr_runtime.cli.option_group import option_group
 from eldr_runtime.expert_trace import ExpertTrace
 from eldr_runtime.prompt_file import PromptFile, read_prompts
 from eldr_runtime.trace_collection.collector import Failure, collect, find_model
 from eldr_runtime.trace_collection.spool import CollectionSettings, Spool, build_trace
 from eldr_runtime.trace_files import save_trace
 
-R = TypeVar("R")
 SEED = 1
 
 _OPTIONS = (
@@ -127,38 +124,31 @@ class Collection:
         return self.pack.with_name(f"{self.pack.name}.partial")
 
 
-def collection_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options, and give them to the command as its argument `collection`: None without --prompts."""
+def _collection(
+    prompts_file: Path | None,
+    router_url: str | None,
+    label_field: str | None,
+    limit: int | None,
+    output_tokens: int,
+    temperature: float,
+    concurrency: int,
+    pack: Path | None,
+) -> Collection | None:
+    if (prompts_file is None) != (router_url is None):
+        raise click.UsageError("--prompts and --router go together")
+    if prompts_file is None or router_url is None:
+        return None
+    return Collection(
+        prompts_file=prompts_file,
+        router_url=router_url.rstrip("/"),
+        label_field=label_field,
+        limit=limit,
+        output_tokens=output_tokens,
+        temperature=temperature,
+        concurrency=concurrency,
+        pack=pack or Path(prompts_file.name).with_suffix(".safetensors"),
+    )
 
-    @functools.wraps(command)
-    def with_collection(
-        *,
-        prompts_file: Path | None,
-        router_url: str | None,
-        label_field: str | None,
-        limit: int | None,
-        output_tokens: int,
-        temperature: float,
-        concurrency: int,
-        pack: Path | None,
-        **rest: object,
-    ) -> R:
-        collection = None
-        if (prompts_file is None) != (router_url is None):
-            raise click.UsageError("--prompts and --router go together")
-        if prompts_file is not None and router_url is not None:
-            collection = Collection(
-                prompts_file=prompts_file,
-                router_url=router_url.rstrip("/"),
-                label_field=label_field,
-                limit=limit,
-                output_tokens=output_tokens,
-                temperature=temperature,
-                concurrency=concurrency,
-                pack=pack or Path(prompts_file.name).with_suffix(".safetensors"),
-            )
-        return command(collection=collection, **rest)
 
-    for option in reversed(_OPTIONS):
-        with_collection = option(with_collection)
-    return with_collection
+collection_options = option_group("collection", _OPTIONS, _collection)
+"""Adds the options, and gives them to the command as its argument `collection`: None without --prompts."""

@@ -1,17 +1,13 @@
 """The options by which `eldr fleet` and `eldr load` name the same pool of request profiles."""
 
-import functools
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
 from eldr_runtime.cli.console import seed_option
+from eldr_runtime.cli.option_group import option_group
 from eldr_runtime.simulated_fleet.pool_source import PoolSource
 from eldr_runtime.simulation.workload import MixName
-
-R = TypeVar("R")
 
 _OPTIONS = (
     click.option(
@@ -44,32 +40,25 @@ _OPTIONS = (
 )
 
 
-def pool_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options, and give them to the command as its argument `source`, a `PoolSource`."""
+def _pool_source(
+    pack: Path | None,
+    workload: str | None,
+    n_profiles: int,
+    prompt_tokens: int,
+    model: str | None,
+    seed: int,
+    prompts: Path | None = None,
+) -> PoolSource:
+    return PoolSource(
+        pack=pack,
+        workload=None if workload is None else MixName(workload),
+        n_profiles=n_profiles,
+        prompt_tokens=prompt_tokens,
+        seed=seed,
+        model=model,
+        prompts=prompts,
+    )
 
-    @functools.wraps(command)
-    def with_source(
-        *,
-        pack: Path | None,
-        workload: str | None,
-        n_profiles: int,
-        prompt_tokens: int,
-        model: str | None,
-        seed: int,
-        prompts: Path | None = None,
-        **rest: object,
-    ) -> R:
-        source = PoolSource(
-            pack=pack,
-            workload=None if workload is None else MixName(workload),
-            n_profiles=n_profiles,
-            prompt_tokens=prompt_tokens,
-            seed=seed,
-            model=model,
-            prompts=prompts,
-        )
-        return command(source=source, **rest)
 
-    for option in reversed(_OPTIONS):
-        with_source = option(with_source)
-    return with_source
+pool_options = option_group("source", _OPTIONS, _pool_source)
+"""Adds the options, and gives them to the command as its argument `source`, a `PoolSource`."""
