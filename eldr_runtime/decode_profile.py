@@ -13,6 +13,12 @@ from eldr_runtime.json_values import (
     to_json_value,
 )
 
+# What one sender pushes at most: a second, a message, and waiting to be sent.
+PUSHED_PER_SECOND = 50
+PUSHED_AT_ONCE = 50
+MOST_TO_PUSH = 500
+PUSH_TIMEOUT_SECONDS = 2.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedCounts:
@@ -70,3 +76,13 @@ class DecodeProfile:
     def to_json(self) -> str:
         """Write the profile as JSON text."""
         return message_to_json(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeProfileBatch:
+    """Profiles as a decode worker posts them; those of other routers' requests are among them."""
+
+    WIRE_VERSION: ClassVar[int] = 1
+
+    v: int = WIRE_VERSION
+    profiles: tuple[DecodeProfile, ...]

@@ -13,10 +13,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Scope
 
+from eldr_runtime.decode_profile import DecodeProfileBatch
 from eldr_runtime.errors import InvalidMessage
 from eldr_runtime.json_values import message_from_json, to_json_value
 from eldr_runtime.router.data_plane import DataPlane
-from eldr_runtime.router.decode_profiles import DecodeProfileBatch
 from eldr_runtime.router.errors import NoWorker, RouterError, error_body
 from eldr_runtime.router.exchange import CHAT_COMPLETIONS, COMPLETIONS
 from eldr_runtime.router.metrics import CONTENT_TYPE

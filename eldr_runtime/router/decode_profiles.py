@@ -1,8 +1,8 @@
 """Joins a request's event with the profile of its decode worker; whichever comes first waits."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
 from eldr_runtime.count_codec import MAX_ENCODED_BYTES
 from eldr_runtime.decode_profile import DecodeProfile
@@ -13,16 +13,6 @@ from eldr_runtime.routing_event import RoutingEvent
 # Workers push to every router, so most of these may belong to requests of others.
 MAX_EARLY = 1024
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeProfileBatch:
-    """Profiles as a decode worker posts them; those of other routers' requests are among them."""
-
-    WIRE_VERSION: ClassVar[int] = 1
-
-    v: int = WIRE_VERSION
-    profiles: tuple[DecodeProfile, ...]
 
 
 class DecodeProfileJoin:

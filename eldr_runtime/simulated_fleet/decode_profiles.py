@@ -11,19 +11,22 @@ from dataclasses import dataclass
 import aiohttp
 
 from eldr_runtime.count_codec import ExpertCounts
-from eldr_runtime.decode_profile import DecodeProfile, EncodedCounts
+from eldr_runtime.decode_profile import (
+    MOST_TO_PUSH,
+    PUSH_TIMEOUT_SECONDS,
+    PUSHED_AT_ONCE,
+    PUSHED_PER_SECOND,
+    DecodeProfile,
+    DecodeProfileBatch,
+    EncodedCounts,
+)
 from eldr_runtime.json_values import to_json_value
 from eldr_runtime.sampling import is_sampled
 from eldr_runtime.simulated_fleet.profile_pool import ProfilePool
 
-WIRE_VERSION = 1
 BATCH_SECONDS = 0.2
-PER_SECOND = 50.0  # the most a fleet sends; the queue takes what bursts bring
-MAX_BATCH = 50
-MAX_QUEUED = 500
 # Routers wait five seconds for a profile: worked off in order after a burst, all would come too late.
 KEEP_SECONDS = 3.0
-PUSH_TIMEOUT_SECONDS = 2.0
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +75,7 @@ class DecodeProfilePush:
         """Take a finished request."""
         if not self._urls or not is_sampled(request_id, self._share):
             return
-        if len(self._queue) >= MAX_QUEUED:
+        if len(self._queue) >= MOST_TO_PUSH:
             self.n_dropped += 1
             return
         finished = FinishedRequest(
@@ -101,7 +104,9 @@ class DecodeProfilePush:
             while True:
                 await asyncio.sleep(BATCH_SECONDS)
                 now_seconds = self._clock()
-                allowance = min(MAX_BATCH, allowance + PER_SECOND * (now_seconds - counted_at_seconds))
+                allowance = min(
+                    PUSHED_AT_ONCE, allowance + PUSHED_PER_SECOND * (now_seconds - counted_at_seconds)
+                )
                 counted_at_seconds = now_seconds
                 batch = self.next_batch(int(allowance))
                 allowance -= len(batch)
@@ -111,9 +116,9 @@ class DecodeProfilePush:
     async def _push(self, session: aiohttp.ClientSession, batch: Sequence[FinishedRequest]) -> None:
         profiles = []
         for request in batch:
-            profiles.append(to_json_value(self._draw(request)))
+            profiles.append(self._draw(request))
             await asyncio.sleep(0)  # a millisecond each: let the steps that are due go first
-        body = {"v": WIRE_VERSION, "profiles": profiles}
+        body = to_json_value(DecodeProfileBatch(profiles=tuple(profiles)))
         arrived = await asyncio.gather(*(self._post(session, url, body) for url in self._urls))
         if any(arrived):
             self.n_pushed += len(batch)

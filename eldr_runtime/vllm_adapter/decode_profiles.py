@@ -15,18 +15,20 @@ import numpy as np
 
 from eldr_runtime.array_types import Counts, ExpertIds
 from eldr_runtime.count_codec import ExpertCounts
-from eldr_runtime.decode_profile import DecodeProfile
+from eldr_runtime.decode_profile import (
+    MOST_TO_PUSH,
+    PUSH_TIMEOUT_SECONDS,
+    PUSHED_AT_ONCE,
+    PUSHED_PER_SECOND,
+    DecodeProfile,
+    DecodeProfileBatch,
+)
 from eldr_runtime.errors import InvalidValue
 from eldr_runtime.expert_trace import count_topk
 from eldr_runtime.json_values import from_json_value, parse_json, to_json_value
 from eldr_runtime.model_shape import ModelShape
 from eldr_runtime.sampling import is_sampled
 
-PER_SECOND = 50
-MAX_QUEUED = 500
-MAX_BATCH = 50
-PUSH_TIMEOUT_SECONDS = 2.0
-_WIRE_VERSION = 1
 _ATTEMPT = re.compile(r"\A(?:chatcmpl-|cmpl-)?(?P<attempt>.*\.[0-9a-f]{32})(?![0-9a-f])")
 
 logger = logging.getLogger(__name__)
@@ -128,7 +130,7 @@ class ProfilePush:
     """
 
     def __init__(self) -> None:
-        self._queue: queue.Queue[tuple[DecodeProfile, tuple[str, ...]] | None] = queue.Queue(MAX_QUEUED)
+        self._queue: queue.Queue[tuple[DecodeProfile, tuple[str, ...]] | None] = queue.Queue(MOST_TO_PUSH)
         self._thread = threading.Thread(target=self._run, name="eldr-decode-profiles", daemon=True)
         self._is_started = False
         self.n_pushed = 0
@@ -160,18 +162,18 @@ class ProfilePush:
             item = self._queue.get()
             while item is not None:
                 batch.append(item)
-                if len(batch) >= MAX_BATCH or self._queue.empty():
+                if len(batch) >= PUSHED_AT_ONCE or self._queue.empty():
                     break
                 item = self._queue.get()
             is_open = item is not None
             if batch:
                 self._push([profile for profile, _ in batch], batch[-1][1])
                 if is_open:
-                    time.sleep(len(batch) / PER_SECOND)
+                    time.sleep(len(batch) / PUSHED_PER_SECOND)
 
     def _push(self, profiles: list[DecodeProfile], urls: tuple[str, ...]) -> None:
-        body = {"v": _WIRE_VERSION, "profiles": [to_json_value(profile) for profile in profiles]}
-        data = json.dumps(body, separators=(",", ":")).encode()
+        batch = DecodeProfileBatch(profiles=tuple(profiles))
+        data = json.dumps(to_json_value(batch), separators=(",", ":")).encode()
         n_taken = sum(_post(url, data) for url in urls)
         if n_taken:
             self.n_pushed += len(profiles)
