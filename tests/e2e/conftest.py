@@ -16,7 +16,7 @@ import pytest
 from controlplane.cli.engines import SimulatedEngine
 from controlplane.cli.launch import Child
 from controlplane.cli.run_folder import RunFolder
-from controlplane.cli.stack import Stack, StackSettings, prepare_database
+from controlplane.cli.stack import Stack, StackSettings, running_stack
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.versions import Promote, Version
 from eldr_runtime.centroid_version import CentroidVersion, VersionOrigin, to_bytes
@@ -138,24 +138,17 @@ class Load:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Two prefill and four decode workers, a version on every one of them, no load yet."""
-    folder = RunFolder(path=tmp_path_factory.mktemp("stack") / "data")
-    folder.make()
     settings = StackSettings(
-        folder=folder,
+        folder=RunFolder(path=tmp_path_factory.mktemp("stack") / "data"),
         n_decode=N_DECODE,
         rate_per_second=12.0,
         has_dashboard=False,
         control_plane_port=0,
         router_port=0,
     )
-    stack = Stack(settings, prepare_database(folder))
-    try:
-        stack.start()
-        with stack.client(stack.keys.operator) as client:
-            _promote_a_version(stack, client)
-            yield Running(stack=stack, client=client)
-    finally:
-        stack.children.stop()
+    with running_stack(settings) as stack, stack.client(stack.keys.operator) as client:
+        _promote_a_version(stack, client)
+        yield Running(stack=stack, client=client)
 
 
 def _promote_a_version(stack: Stack, client: ControlPlaneClient) -> None:

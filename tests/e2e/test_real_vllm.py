@@ -17,7 +17,7 @@ import pytest
 
 from controlplane.cli.engines import VllmCpuEngine
 from controlplane.cli.run_folder import RunFolder
-from controlplane.cli.stack import Stack, StackSettings, prepare_database
+from controlplane.cli.stack import Stack, StackSettings, running_stack
 from eldr_runtime.prompt_file import read_prompts
 
 REPOSITORY = Path(__file__).parents[2]
@@ -62,10 +62,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         pytest.skip("vLLM's own environment is missing: .ci/make-vllm-env")
     if not (TINY_MOE / "checkpoint" / "model.safetensors").exists():
         pytest.skip("the tiny model is missing: make tiny-moe")
-    folder = RunFolder(path=tmp_path_factory.mktemp("real") / "data")
-    folder.make()
     settings = StackSettings(
-        folder=folder,
+        folder=RunFolder(path=tmp_path_factory.mktemp("real") / "data"),
         engine=VllmCpuEngine(
             python=PYTHON, checkpoint=TINY_MOE / "checkpoint", prompts=TINY_MOE / "prompts.jsonl"
         ),
@@ -75,12 +73,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         control_plane_port=0,
         router_port=0,
     )
-    running = Stack(settings, prepare_database(folder))
-    try:
-        running.start()
+    with running_stack(settings) as running:
         yield running
-    finally:
-        running.children.stop()
 
 
 @pytest.fixture(scope="module")
