@@ -20,7 +20,7 @@ from eldr_runtime.cli.console import (
     stage_progress,
 )
 from eldr_runtime.cli.report_html import write_report
-from eldr_runtime.cli.traces import say_note
+from eldr_runtime.cli.traces import optional_trace_argument, say_note
 from eldr_runtime.expert_trace import ExpertTrace
 from eldr_runtime.signature import TransformName
 from eldr_runtime.trace_import import open_trace
@@ -36,7 +36,7 @@ workers_option = click.option(
 
 
 @click.command("calibrate")
-@click.argument("path", type=click.Path(exists=True, path_type=Path), required=False)
+@optional_trace_argument
 @collection_options
 @workers_option
 @click.option(
@@ -83,8 +83,7 @@ def calibrate_command(
 ) -> None:
     """Fit a centroid version to a trace, and judge it on requests it did not see.
 
-    The trace is PATH, a trace pack or a folder of raw recordings; or it is recorded now, from --prompts
-    through the fleet behind --router.
+    The trace is PATH, or it is recorded now, from --prompts through the fleet behind --router.
     """
     trace = _trace(path, collection)
     settings = CalibrationSettings(

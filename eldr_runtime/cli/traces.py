@@ -1,5 +1,6 @@
 """`eldr traces`: bring raw recordings into a trace pack, look into a pack, generate one."""
 
+import functools
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +29,14 @@ from eldr_runtime.trace_import import import_raw, open_trace
 
 MAX_CATEGORY_ROWS = 15
 
-trace_argument = click.argument(
+_trace_argument = functools.partial(
+    click.argument,
     "path",
     type=click.Path(exists=True, path_type=Path),
-    metavar="PATH",
     help="A trace pack, or a folder of raw recordings.",
 )
+trace_argument = _trace_argument(metavar="PATH")
+optional_trace_argument = _trace_argument(metavar="[PATH]", required=False)
 pack_option = click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Trace pack to write."
 )

@@ -122,7 +122,9 @@ class DecodeWorker:
             if request.is_streamed:
                 response = await self._stream(http, writer, slot, has_tokens)
             else:
-                response = await self._answer_whole(http, writer, slot, has_tokens)
+                await self._wait_until_whole(http, slot, has_tokens)
+                counts = self._counts_wanted(params, profile, request_id, slot.n_tokens)
+                response = web.json_response(writer.body(slot.n_tokens, {"kv_transfer_params": counts}))
         finally:
             self._batch.remove(slot)
         self._n_finished += 1
@@ -172,23 +174,20 @@ class DecodeWorker:
         await response.write_eof(usage + DONE_EVENT)
         return response
 
-    async def _answer_whole(
-        self, http: web.Request, writer: AnswerWriter, slot: DecodeSlot, has_tokens: asyncio.Event
-    ) -> web.Response:
+    async def _wait_until_whole(self, http: web.Request, slot: DecodeSlot, has_tokens: asyncio.Event) -> None:
         while slot.n_tokens < slot.max_tokens:
             await has_tokens.wait()
             has_tokens.clear()
         if self.faults.cuts_after_chunks is not None:
             await _cut(http, None, b"")
-        parameters = self._counts_wanted(writer.request, slot.n_tokens)
-        return web.json_response(writer.body(slot.n_tokens, {"kv_transfer_params": parameters}))
 
-    def _counts_wanted(self, request: GenerationRequest, n_steps: int) -> dict[str, object] | None:
-        """Return the decode counts of a request that asks for them, drawn as for its profile."""
-        if (request.kv_transfer_params or {}).get(DECODE_COUNTS_FIELD) is not True:
+    def _counts_wanted(
+        self, params: Mapping[str, object], profile: int, request_id: str, n_steps: int
+    ) -> dict[str, object] | None:
+        """Return the decode counts of a request that asks for them, those of its pushed profile."""
+        if params.get(DECODE_COUNTS_FIELD) is not True:
             return None
-        profile = self._pool.find(request)
-        counts = draw_decode_counts(self._pool, profile, n_steps, seed_text=f"{profile}:{n_steps}")
+        counts = draw_decode_counts(self._pool, profile, n_steps, seed_text=request_id)
         return {DECODE_COUNTS_FIELD: to_json_value(counts)}
 
     def _follow_fault(self) -> None:

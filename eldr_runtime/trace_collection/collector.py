@@ -66,29 +66,26 @@ async def collect(
         If more failed; the spool keeps the others.
     """
     failures: list[Failure] = []
+
+    async def work(session: aiohttp.ClientSession, queue: Iterator[Prompt]) -> None:
+        for prompt in queue:
+            try:
+                spool.add(await _one(session, router_url, prompt, spool.settings))
+            except (aiohttp.ClientError, TimeoutError, OSError, InvalidMessage) as error:
+                reason = str(error) or type(error).__name__
+                failures.append(Failure(prompt_id=prompt.id, reason=reason))
+            on_progress(len(spool.collected), len(prompts))
+
     timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         for n_pass in range(N_PASSES):
-            missing = [prompt for prompt in prompts if prompt.id not in spool.collected]
-            if not missing:
-                return ()
             if n_pass:
                 await asyncio.sleep(PAUSE_SECONDS)
-            failures = []
-            queue = iter(missing)
-
-            async def work(queue: Iterator[Prompt] = queue, failures: list[Failure] = failures) -> None:
-                for prompt in queue:
-                    try:
-                        spool.add(await _one(session, router_url, prompt, spool.settings))
-                    except (aiohttp.ClientError, TimeoutError, OSError, InvalidMessage) as error:
-                        reason = str(error) or type(error).__name__
-                        failures.append(Failure(prompt_id=prompt.id, reason=reason))
-                    on_progress(len(spool.collected), len(prompts))
-
+            failures.clear()
+            missing = iter([prompt for prompt in prompts if prompt.id not in spool.collected])
             async with asyncio.TaskGroup() as group:
                 for _ in range(concurrency):
-                    group.create_task(work())
+                    group.create_task(work(session, missing))
             if not failures:
                 return ()
     if len(failures) > UNCOVERED_LIMIT_SHARE * len(prompts):
