@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import SHUT_RDWR, socket
 from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -47,16 +49,25 @@ class FakeDashboardServer:
     def __init__(self, client: Any) -> None:
         self.client = client
         self.log: list[Sent] = []
+        self._connections: list[socket] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._thread = Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
-        """Stop; a second call does nothing."""
+        """Stop, and end the connections that clients keep: their threads would go on answering."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        for connection in self._connections:
+            with suppress(OSError):  # the client was first
+                connection.shutdown(SHUT_RDWR)
+        self._connections.clear()
+
+    def opened(self, connection: socket) -> None:
+        """Note a connection, so that it ends with the server."""
+        self._connections.append(connection)
 
     def sent(self, method: str, ending: str) -> list[Sent]:
         """Calls of a method to paths with this ending, previews left out."""
@@ -139,6 +150,10 @@ def _page(items: tuple[Any, ...]) -> dict[str, Any]:
 def _handler(server: FakeDashboardServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            server.opened(self.connection)
 
         def _serve(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
