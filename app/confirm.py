@@ -71,11 +71,6 @@ class Notice:
     undo: Change | None
 
 
-def close_popover(key: str) -> None:
-    """Shut a popover before its change is asked about: it would lie over the dialog and catch its clicks."""
-    st.session_state[key] = False
-
-
 def ask(change: Change) -> None:
     """Have a change confirmed: its dialog opens at the end of this run, and stays until it is settled."""
     st.session_state[KEY] = uuid4().hex

@@ -6,7 +6,7 @@ from functools import partial
 import streamlit as st
 
 from app.calibration_panels import show_report
-from app.confirm import Change, Consent, Difference, ask, close_popover
+from app.confirm import Change, Consent, Difference, ask
 from app.formats import NOTHING, age, duration, moment, words
 from app.kept_data import fetch
 from app.panels import guarded, panel, show_empty, show_freshness, show_table
@@ -25,7 +25,6 @@ MARK = {
     RunState.CANCELLED: "■ cancelled",
 }
 UNDER_WAY = (RunState.QUEUED, RunState.RUNNING)
-POPOVER = "start_run_popover"
 
 
 def render(client: ControlPlaneClient) -> None:
@@ -70,12 +69,14 @@ def _name(run: CalibrationRun) -> str:
 def _show_start(client: ControlPlaneClient) -> None:
     packs = fetch(client, "packs", client.trace_packs, max_age_seconds=30).value
     by_id = {pack.id: pack for pack in packs}
-    with st.popover("Start a calibration", icon=":material/model_training:", key=POPOVER, on_change="rerun"):
-        source = st.selectbox(
+    # Not a popover: it may lie over the dialog that asks for the reason, and catch its clicks.
+    with st.expander("Start a calibration", icon=":material/model_training:", key="start_form"):
+        origin, amount, groups, form, draw = st.columns(5)
+        source = origin.selectbox(
             "From", [LIVE, *by_id], format_func=lambda each: _source(by_id.get(each)), key="start_source"
         )
-        n_live = st.number_input(
-            "Live requests, newest first",
+        n_live = amount.number_input(
+            "Newest live requests",
             200,
             MOST_LIVE,
             MOST_LIVE,
@@ -83,14 +84,12 @@ def _show_start(client: ControlPlaneClient) -> None:
             key="start_n_live",
             disabled=source != LIVE,
         )
-        n_clusters = st.number_input(
-            "Clusters (0: as many as decode workers are ready)", 0, 256, 0, key="start_n_clusters"
+        n_clusters = groups.number_input(
+            "Clusters", 0, 256, 0, key="start_n_clusters", help="0: as many as decode workers are ready."
         )
-        transform = st.selectbox("Transform", TRANSFORMS, format_func=words, key="start_transform")
-        seed = st.number_input("Seed", 0, 1_000_000, 1, key="start_run_seed")
-        is_asked = st.button(
-            "Start", type="primary", key="start_run", on_click=close_popover, args=(POPOVER,)
-        )
+        transform = form.selectbox("Transform", TRANSFORMS, format_func=words, key="start_transform")
+        seed = draw.number_input("Seed", 0, 1_000_000, 1, key="start_run_seed")
+        is_asked = st.button("Start", type="primary", key="start_run")
     if is_asked:
         command = StartCalibration(
             reason="",

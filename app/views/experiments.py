@@ -6,7 +6,7 @@ from functools import partial
 import streamlit as st
 
 from app.charts_control import METRIC_NAMES, effect_forest, experiment_windows
-from app.confirm import Change, Consent, Difference, ask, close_popover
+from app.confirm import Change, Consent, Difference, ask
 from app.formats import age, duration, interval, moment, number, signed, words
 from app.kept_data import fetch
 from app.panels import guarded, panel, show_empty, show_freshness, show_table
@@ -23,7 +23,6 @@ VERDICTS = {
     "no_effect": ":gray[:material/remove: no effect]",
     "inconclusive": ":orange[:material/help: inconclusive]",
 }
-POPOVER = "start_experiment_popover"
 
 
 def render(client: ControlPlaneClient) -> None:
@@ -133,23 +132,19 @@ def _show_effects(experiment: Experiment) -> None:
 
 def _show_start(client: ControlPlaneClient, experiments: tuple[Experiment, ...]) -> None:
     is_running = any(each.state is ExperimentState.RUNNING for each in experiments)
-    with st.popover(
-        "Start an experiment", icon=":material/science:", disabled=is_running, key=POPOVER, on_change="rerun"
-    ):
-        control = st.selectbox("Control policy", CONTROLS, format_func=words, key="start_control")
-        n_pairs = st.number_input("Pairs of windows", MINIMUM_PAIRS, 100, 8, key="start_pairs")
-        window = st.number_input("Window (s)", 10, 3600, 60, key="start_window")
-        washout = st.number_input("Washout at the head of each window (s)", 0, 1800, 20, key="start_washout")
-        seed = st.number_input("Seed of the order", 0, 1_000_000, 1, key="start_seed")
+    if is_running:
+        st.caption(":material/science: An experiment is under way; the next one can start after it.")
+        return
+    # Not a popover: it may lie over the dialog that asks for the reason, and catch its clicks.
+    with st.expander("Start an experiment", icon=":material/science:", key="start_form"):
+        policy, pairs, length, head, order = st.columns(5)
+        control = policy.selectbox("Control policy", CONTROLS, format_func=words, key="start_control")
+        n_pairs = pairs.number_input("Pairs of windows", MINIMUM_PAIRS, 100, 8, key="start_pairs")
+        window = length.number_input("Window (s)", 10, 3600, 60, key="start_window")
+        washout = head.number_input("Washout of each (s)", 0, 1800, 20, key="start_washout")
+        seed = order.number_input("Seed of the order", 0, 1_000_000, 1, key="start_seed")
         st.caption(f"Takes {duration(2 * n_pairs * window)}; half of it runs the control policy.")
-        is_asked = st.button(
-            "Start",
-            type="primary",
-            key="start_experiment",
-            on_click=close_popover,
-            args=(POPOVER,),
-            disabled=washout >= window,
-        )
+        is_asked = st.button("Start", type="primary", key="start_experiment", disabled=washout >= window)
     if is_asked:
         command = StartExperiment(
             reason="",

@@ -157,14 +157,14 @@ def test_the_operators_path(page: Page, theme: str, dashboard_url: str, control_
 
 
 @pytest.mark.parametrize("theme", ["light"], indirect=True)
-def test_a_calibration_is_started_from_its_popover(
+def test_a_calibration_is_started_from_its_form(
     page: Page, theme: str, dashboard_url: str, control_plane: Any
 ) -> None:
     page.goto(f"{dashboard_url}/calibration?refresh=off")
     _settled(page, "Calibration")
-    page.get_by_role("button", name="Start a calibration").click()
-    page.get_by_test_id("stPopoverBody").get_by_role("button", name="Start", exact=True).click()
-    _confirm(page, "Start", "topics have changed")
+    page.get_by_text("Start a calibration").click()
+    page.get_by_role("button", name="Start", exact=True).click()
+    _confirm(page, "Start", "topics have changed", picture="start-calibration-dialog")
     expect(page.get_by_text("The calibration is queued")).to_be_visible(timeout=SETTLE_MS)
     [sent] = control_plane.sent("POST", "/calibration-runs")
     assert (sent.body["reason"], sent.body["trace_pack_id"]) == ("topics have changed", None)
