@@ -13,10 +13,10 @@ from torch.nn import functional
 
 from assets.tiny_moe.groups import GROUPS
 from assets.tiny_moe.model import TinyMoe
-from assets.tiny_moe.prompts import Prompt
 from assets.tiny_moe.train import SEQUENCE_TOKENS
 from eldr_runtime.expert_trace import ExpertTrace, count_topk
 from eldr_runtime.model_shape import ModelShape
+from eldr_runtime.prompt_file import Prompt
 
 PREFILL_TOKENS = 128
 DECODE_TOKENS = 128
@@ -59,7 +59,7 @@ def decode(model: TinyMoe, tokenizer: Tokenizer, prompts: Sequence[Prompt], seed
         covered_tokens=np.full(len(prompts), PREFILL_TOKENS),
         decode_counts=decode_counts,
         decode_steps=np.full(len(prompts), DECODE_TOKENS),
-        labels=tuple(prompt.group for prompt in prompts),
+        labels=tuple(prompt.fields["group"] for prompt in prompts),
     )
     return DecodedRequests(trace=trace, sampled=sampled)
 

@@ -23,7 +23,7 @@ from assets.tiny_moe.figures import (
     seed_spreads,
 )
 from assets.tiny_moe.groups import GROUPS
-from assets.tiny_moe.prompts import Prompt, read_prompts
+from eldr_runtime.prompt_file import Prompt, read_prompts
 
 PROMPTS_PER_GROUP = 96
 SAMPLING_SEED = 0
@@ -77,12 +77,11 @@ def tell_bars(judged: Sequence[Bar]) -> None:
 def main(checkpoints: tuple[Path, ...], corpus: Path, prompts: Path, output: Path) -> None:
     """Evaluate CHECKPOINTS of different seeds; exit with 1 where a bar is not passed."""
     torch.set_num_threads(1)
-    in_file = read_prompts(prompts)
-    chosen = [
-        prompt
-        for group in GROUPS
-        for prompt in [prompt for prompt in in_file if prompt.group == group.name][:PROMPTS_PER_GROUP]
-    ]
+    in_file = read_prompts(prompts, required=("group",)).prompts
+    of_group = {
+        group.name: [each for each in in_file if each.fields["group"] == group.name] for group in GROUPS
+    }
+    chosen = [prompt for few in of_group.values() for prompt in few[:PROMPTS_PER_GROUP]]
     found = [evaluate(folder, chosen, corpus) for folder in checkpoints]
     judged = bars(found)
     result = {

@@ -10,7 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from assets.tiny_moe.checkpoint import load_checkpoint, load_weights, write_checkpoint
 from assets.tiny_moe.model import TinyMoe
-from assets.tiny_moe.prompts import PROMPT_TOKENS, read_prompts
+from assets.tiny_moe.prompts import PROMPT_TOKENS
+from eldr_runtime.prompt_file import read_prompts
 
 LOGIT_TOLERANCE = 1e-5
 EVERY_NTH_PROMPT = 60
@@ -32,7 +33,7 @@ def check_checkpoint(trained: TinyMoe, folder: Path, prompts: Path) -> float:
         A logit differs by more than `LOGIT_TOLERANCE`, or a token has another set of experts.
     """
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    texts = [prompt.text for prompt in read_prompts(prompts)[::EVERY_NTH_PROMPT]]
+    texts = [prompt.text for prompt in read_prompts(prompts).prompts[::EVERY_NTH_PROMPT]]
     tokens = torch.tensor([tokenizer(text)["input_ids"][: PROMPT_TOKENS // 2] for text in texts])
     largest = 0.0
     with torch.no_grad():

@@ -9,7 +9,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 
 from assets.tiny_moe.documents import Document
-from assets.tiny_moe.groups import Group, Task
+from assets.tiny_moe.groups import Group
 
 PROMPT_TOKENS = 160
 PROMPTS_PER_GROUP = 120
@@ -18,24 +18,20 @@ _NOT_SHIPPED = re.compile(r"\S@\S+\.\w|https?://|www\.|/(?:home|root|usr)/|\.org
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """A labelled prompt; `source` is the package, as assets/NOTICE names it, and the document."""
+class LabelledPrompt:
+    """A prompt to be written; `source` is the package, as assets/NOTICE names it, and the document."""
 
     id: str
+    group: str
     task: str
     language: str
     text: str
     source: str
 
-    @property
-    def group(self) -> str:
-        """Name of its group: the help is grouped by language, everything else by task."""
-        return self.language if self.task == Task.SOFTWARE_HELP else self.task
-
 
 def group_prompts(
     group: Group, documents: Sequence[Document], token_ends: Callable[[str], Sequence[int]]
-) -> list[Prompt]:
+) -> list[LabelledPrompt]:
     """Cut the prompts of a group, a document in turn.
 
     Parameters
@@ -58,8 +54,9 @@ def group_prompts(
     if len(in_turn) < PROMPTS_PER_GROUP:
         raise ValueError(f"{len(in_turn)} prompts in group {group.name}; {PROMPTS_PER_GROUP} are needed")
     return [
-        Prompt(
+        LabelledPrompt(
             id=f"{group.name}-{number:03d}",
+            group=group.name,
             task=group.task,
             language=group.language,
             text=text,
@@ -91,12 +88,6 @@ def excerpts(text: str, token_ends: Sequence[int], n_tokens: int = PROMPT_TOKENS
     return found
 
 
-def write_prompts(prompts: Iterable[Prompt], path: Path) -> None:
-    """Write one JSON object a line."""
+def write_prompts(prompts: Iterable[LabelledPrompt], path: Path) -> None:
+    """Write the file that `eldr_runtime.prompt_file` reads."""
     path.write_text("".join(json.dumps(asdict(prompt), ensure_ascii=False) + "\n" for prompt in prompts))
-
-
-def read_prompts(path: Path) -> list[Prompt]:
-    """Read what `write_prompts` wrote."""
-    # Not splitlines: a text may hold a line separator of Unicode, which JSON need not escape.
-    return [Prompt(**json.loads(line)) for line in path.read_text().split("\n") if line]

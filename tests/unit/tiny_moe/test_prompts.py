@@ -8,14 +8,15 @@ from assets.tiny_moe.groups import GROUPS, LANGUAGE_GROUPS
 from assets.tiny_moe.prompts import (
     PROMPT_TOKENS,
     PROMPTS_PER_GROUP,
-    Prompt,
+    LabelledPrompt,
     excerpts,
     group_prompts,
-    read_prompts,
     write_prompts,
 )
+from eldr_runtime.cli.shipped import PROMPTS, TINY_MOE
+from eldr_runtime.prompt_file import Prompt, read_prompts
 
-ASSETS = Path(__file__).parents[3] / "assets"
+NOTICE = TINY_MOE.parent / "NOTICE"
 
 
 def _character_ends(text: str) -> list[int]:
@@ -23,8 +24,9 @@ def _character_ends(text: str) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def shipped() -> list[Prompt]:
-    return read_prompts(ASSETS / "tiny_moe" / "prompts.jsonl")
+def shipped() -> tuple[Prompt, ...]:
+    labels = ("group", "task", "language", "source")
+    return read_prompts(PROMPTS, required=labels).prompts
 
 
 def test_excerpts_start_at_lines_and_do_not_overlap() -> None:
@@ -57,30 +59,35 @@ def test_prompts_take_documents_in_turn_and_refuse_too_few() -> None:
 
 
 def test_prompts_survive_writing_and_reading(tmp_path: Path) -> None:
-    prompt = Prompt(id="a", task="code", language="en", text="é\u2028\n", source="s: d")
-    write_prompts([prompt, prompt], tmp_path / "prompts.jsonl")
-    assert read_prompts(tmp_path / "prompts.jsonl") == [prompt, prompt]
+    labels = {"group": "code", "task": "code", "language": "en", "source": "s: d"}
+    text = "é\u2028\n"
+    write_prompts([LabelledPrompt(id="a", text=text, **labels)], tmp_path / "prompts.jsonl")
+    assert read_prompts(tmp_path / "prompts.jsonl").prompts == (Prompt(id="a", text=text, fields=labels),)
 
 
-def test_shipped_prompts_are_well_formed(shipped: list[Prompt]) -> None:
+def test_shipped_prompts_are_well_formed(shipped: tuple[Prompt, ...]) -> None:
     assert len(shipped) >= 1_200
     assert len({prompt.id for prompt in shipped}) == len(shipped)
-    assert Counter(prompt.group for prompt in shipped) == {group.name: PROMPTS_PER_GROUP for group in GROUPS}
+    assert Counter(prompt.fields["group"] for prompt in shipped) == {
+        group.name: PROMPTS_PER_GROUP for group in GROUPS
+    }
     labels = {group.name: (group.task, group.language) for group in GROUPS}
-    assert all((prompt.task, prompt.language) == labels[prompt.group] for prompt in shipped)
+    for fields in (prompt.fields for prompt in shipped):
+        assert (fields["task"], fields["language"]) == labels[fields["group"]]
     assert all(prompt.text.strip() for prompt in shipped)
 
 
-def test_shipped_prompts_name_sources_that_notice_names(shipped: list[Prompt]) -> None:
-    notice = (ASSETS / "NOTICE").read_text()
-    packages = {prompt.source.partition(": ")[0] for prompt in shipped}
+def test_shipped_prompts_name_sources_that_notice_names(shipped: tuple[Prompt, ...]) -> None:
+    notice = NOTICE.read_text()
+    packages = {prompt.fields["source"].partition(": ")[0] for prompt in shipped}
     assert packages == {group.package for group in GROUPS}
     assert [package for package in packages if f"\n{package}\n" not in notice] == []
 
 
-def test_shipped_prompts_of_pages_are_held_out_in_every_language(shipped: list[Prompt]) -> None:
+def test_shipped_prompts_of_pages_are_held_out_in_every_language(shipped: tuple[Prompt, ...]) -> None:
     languages = {group.language for group in LANGUAGE_GROUPS}
-    pages = {p.source.partition(": ")[2] for p in shipped if p.task == "software_help"}
-    assert {p.language for p in shipped if p.task == "software_help"} == languages
+    help_fields = [p.fields for p in shipped if p.fields["task"] == "software_help"]
+    pages = {fields["source"].partition(": ")[2] for fields in help_fields}
+    assert {fields["language"] for fields in help_fields} == languages
     training, _ = split([Document(name=page, family=page, text="") for page in sorted(pages)])
     assert training == []
