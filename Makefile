@@ -5,11 +5,11 @@ BIN := $(VENV)/bin
 VLLM_VENV ?= .venv-vllm
 TINY_MOE := $(VLLM_VENV)/bin/python -m assets.tiny_moe
 SHARED_DATA := $(or $(ELDR_SHARED_DATA),../shared/data)
-RECORDED := $(wildcard $(SHARED_DATA)/gpt-oss-20b)
+RECORDED := assets/tiny_moe/trace.safetensors $(wildcard $(SHARED_DATA)/gpt-oss-20b)
 # Where this is set, every start of every command compiles all its libraries anew: 10 s instead of 1.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo tour test e2e e2e-vllm check docs bench tiny-moe clean
+.PHONY: help install demo tour test test-vllm e2e e2e-vllm check docs bench tiny-moe clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -32,12 +32,16 @@ test: install ## run every test but the full story, warnings as errors
 	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 12 --ignore tests/e2e
 	$(BIN)/pytest tests/e2e --durations 12  # by themselves: they run in real time
 
+test-vllm: install ## run the plugin's tests inside real vLLM, in an environment of its own: 3.4 GB to fetch once
+	.ci/make-vllm-env $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pytest tests/vllm --durations 6
+
 e2e: install ## play the demo's whole story, 8 pairs, and hold it to its figures; wants two idle cores
 	$(BIN)/pytest tests/e2e/test_story.py -m full_story -s
 
 e2e-vllm: install ## real vLLM workers against one instance, whole; an environment of 3.4 GB, half an hour
-	.ci/make-vllm-env
-	$(BIN)/pytest tests/e2e/test_real_vllm.py -m "full_vllm or not full_vllm" -s
+	.ci/make-vllm-env $(VLLM_VENV)
+	$(BIN)/pytest tests/e2e/real_vllm -m "full_vllm or not full_vllm" -s
 
 check: install ## style, types, import rules
 	$(BIN)/ruff check .

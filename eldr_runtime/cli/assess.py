@@ -19,13 +19,13 @@ from eldr_runtime.cli.console import (
     stage_progress,
 )
 from eldr_runtime.cli.report_html import ReportSection, ReportTable, write_report
+from eldr_runtime.cli.shipped import open_given_trace
 from eldr_runtime.cli.traces import say_note, trace_argument
 from eldr_runtime.held_out_union import ClusterChange
 from eldr_runtime.json_values import to_json_value
 from eldr_runtime.latency_model import PRESETS, find_preset
 from eldr_runtime.readiness import assess
 from eldr_runtime.readiness_report import CategoryGain, ReadinessReport, Verdict
-from eldr_runtime.trace_import import open_trace
 
 VERDICTS = {
     Verdict.WORTH_IT: "worth it",
@@ -47,10 +47,15 @@ VERDICTS = {
 @json_option
 @report_option
 def assess_command(
-    path: Path, n_workers: int, preset_name: str | None, seed: int, as_json: bool, report_path: Path | None
+    path: Path | None,
+    n_workers: int,
+    preset_name: str | None,
+    seed: int,
+    as_json: bool,
+    report_path: Path | None,
 ) -> None:
     """Say whether there is anything to gain on the traffic of a trace, and for which categories."""
-    trace = open_trace(path)
+    trace = open_given_trace(path)
     preset = None if preset_name is None else find_preset(preset_name)
     with stage_progress() as on_stage:
         report = assess(trace, n_clusters=n_workers, step_time=preset, seed=seed, on_progress=on_stage)

@@ -5,24 +5,32 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import click
 import numpy as np
+from rich.console import Console
+from rich.progress import Progress
 from threadpoolctl import threadpool_info
 
 from eldr_runtime.array_types import Floats
+from eldr_runtime.cli.capture_cost import CaptureCost, measure_capture
 from eldr_runtime.cli.console import json_option, print_json, print_table, say
 from eldr_runtime.cli.cost_measurements import (
     ClusterSize,
     Cost,
     FitSize,
+    RecordedFit,
     RouteSize,
     measure_clustering,
     measure_counting_ms,
     measure_decision_us,
     measure_fit,
+    measure_recorded_fit,
     measure_wire_kib,
 )
+from eldr_runtime.cli.shipped import CHECKPOINT, RECORDED_TRACE
+from eldr_runtime.vllm_adapter.cpu_environment import ensure_cpu_environment
 
 FIT_TARGET_SECONDS = 2.0
 CLUSTERING_TARGET_SECONDS = 60.0
@@ -54,9 +62,11 @@ def bench_group() -> None:
 )
 @json_option
 def fit_command(n_requests: int, large: bool, as_json: bool) -> None:
-    """Fit weights, layer mask and clusters of a generated trace of 48 layers and 128 experts."""
+    """Fit weights, layer mask and clusters: of a trace of the tiny MoE, and of a generated 48 x 128 one."""
     clustering = ClusterSize() if large else None
-    _print_costs("Cost of a fit", fit_costs(replace(FitSize(), n_requests=n_requests), clustering), as_json)
+    size = replace(FitSize(), n_requests=n_requests)
+    costs = recorded_fit_costs(RecordedFit(pack=RECORDED_TRACE)) + fit_costs(size, clustering)
+    _print_costs("Cost of a fit", costs, as_json)
 
 
 @bench_group.command("route")
@@ -74,6 +84,54 @@ def route_command(n_decisions: int, as_json: bool) -> None:
     _print_costs("Cost of a request", route_costs(replace(RouteSize(), n_decisions=n_decisions)), as_json)
 
 
+@bench_group.command("capture")
+@click.option(
+    "--engine-env",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(".venv-vllm"),
+    show_default=True,
+    help="Environment with vLLM; made where it is missing: 3.4 GB to fetch.",
+)
+@click.option(
+    "--checkpoint",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=CHECKPOINT,
+    show_default="the project's tiny MoE",
+    help="Model to serve.",
+)
+@click.option(
+    "--rounds",
+    "n_rounds",
+    type=click.IntRange(min=2),
+    default=20,
+    show_default=True,
+    help="Paired rounds, with capture and without.",
+)
+@json_option
+def capture_command(engine_env: Path, checkpoint: Path, n_rounds: int, as_json: bool) -> None:
+    """Time vLLM on this machine's CPU with capture of experts and without, in paired rounds."""
+    python = ensure_cpu_environment(engine_env, say=say)
+    with Progress(*Progress.get_default_columns(), console=Console(stderr=True)) as progress:
+        task = progress.add_task("rounds", total=n_rounds)
+        cost = measure_capture(
+            python, checkpoint.resolve(), n_rounds, lambda done: progress.update(task, completed=done)
+        )
+    _print_costs("Cost of capture", capture_costs(cost), as_json)
+
+
+def capture_costs(cost: CaptureCost) -> list[Cost]:
+    """Return time with capture over time without, and the memory of both."""
+    costs = []
+    for what, ratio in (("prefill", cost.prefill), ("decode step", cost.decode_step)):
+        named = f"{what} with capture over without, {cost.n_rounds} paired rounds"
+        values = (ratio.quartiles[0], ratio.median, ratio.quartiles[1])
+        for part, value in zip(("lower quartile", "median", "upper quartile"), values, strict=True):
+            costs.append(Cost(what=f"{named}, {part}", unit="ratio", measured=value, target=None))
+    for what, mib in (("with", cost.peak_mib_with), ("without", cost.peak_mib_without)):
+        costs.append(Cost(what=f"peak memory {what} capture", unit="MiB", measured=mib, target=None))
+    return costs
+
+
 def fit_costs(size: FitSize, clustering: ClusterSize | None) -> list[Cost]:
     """Measure a fit and, where its size is given, a clustering of many signatures."""
     fit = measure_fit(size)
@@ -83,6 +141,16 @@ def fit_costs(size: FitSize, clustering: ClusterSize | None) -> list[Cost]:
         costs.append(Cost(what=f"  of it {stage}", unit="s", measured=seconds, target=None))
     costs.append(Cost(what=f"{what}, peak memory", unit="MiB", measured=fit.peak_mib, target=None))
     return costs + clustering_costs(clustering)
+
+
+def recorded_fit_costs(fit: RecordedFit) -> list[Cost]:
+    """Measure a fit of a recorded trace."""
+    cost = measure_recorded_fit(fit)
+    what = f"fit of {fit.pack.stem}, recorded, {fit.n_clusters} clusters"
+    return [
+        Cost(what=what, unit="s", measured=cost.seconds, target=None),
+        Cost(what=f"{what}, peak memory", unit="MiB", measured=cost.peak_mib, target=None),
+    ]
 
 
 def clustering_costs(size: ClusterSize | None) -> list[Cost]:

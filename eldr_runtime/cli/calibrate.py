@@ -20,10 +20,10 @@ from eldr_runtime.cli.console import (
     stage_progress,
 )
 from eldr_runtime.cli.report_html import write_report
-from eldr_runtime.cli.traces import optional_trace_argument, say_note
+from eldr_runtime.cli.shipped import open_given_trace
+from eldr_runtime.cli.traces import say_note, trace_argument
 from eldr_runtime.expert_trace import ExpertTrace
 from eldr_runtime.signature import TransformName
-from eldr_runtime.trace_import import open_trace
 
 workers_option = click.option(
     "--workers",
@@ -36,7 +36,7 @@ workers_option = click.option(
 
 
 @click.command("calibrate")
-@optional_trace_argument
+@trace_argument
 @collection_options
 @workers_option
 @click.option(
@@ -83,7 +83,8 @@ def calibrate_command(
 ) -> None:
     """Fit a centroid version to a trace, and judge it on requests it did not see.
 
-    The trace is PATH, or it is recorded now, from --prompts through the fleet behind --router.
+    The trace is PATH, or it is recorded now, from --prompts through the fleet behind --router. Without
+    either it is the one recorded from the project's tiny MoE.
     """
     trace = _trace(path, collection)
     settings = CalibrationSettings(
@@ -106,11 +107,11 @@ def calibrate_command(
 
 
 def _trace(path: Path | None, collection: Collection | None) -> ExpertTrace:
-    if path is not None and collection is None:
-        return open_trace(path)
-    if path is None and collection is not None:
-        return collection.run()
-    raise click.UsageError("give either PATH, or --prompts and --router")
+    if collection is None:
+        return open_given_trace(path)
+    if path is not None:
+        raise click.UsageError("give either PATH, or --prompts and --router")
+    return collection.run()
 
 
 def _print(result: CalibrationResult, output: Path | None, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -17,11 +18,12 @@ from eldr_runtime.array_types import Floats, Floats32
 from eldr_runtime.balanced_kmeans import BalancedSphericalKMeans
 from eldr_runtime.calibration import CalibrationSettings, CalibrationStage, fit_version
 from eldr_runtime.count_codec import ExpertCounts, encode_counts
-from eldr_runtime.expert_trace import count_topk
+from eldr_runtime.expert_trace import ExpertTrace, count_topk
 from eldr_runtime.model_shape import ModelShape
 from eldr_runtime.policies.choice import PolicyName, PolicySettings
 from eldr_runtime.simulation.request_profiles import calibration_trace
 from eldr_runtime.simulation.workload_settings import WorkloadSettings
+from eldr_runtime.trace_files import load_trace
 from eldr_runtime.worker_choice import build_routing_table, choose_worker
 from eldr_runtime.worker_load import InFlightCounter, InFlightLease
 
@@ -53,6 +55,15 @@ class FitSize:
     n_experts: int = 128
     top_k: int = 8
     n_clusters: int = 16
+    n_pairs: int = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedFit:
+    """A fit from the trace in a pack."""
+
+    pack: Path
+    n_clusters: int = 8
     n_pairs: int = 30_000
 
 
@@ -109,6 +120,11 @@ class HasCentroids:
 def measure_fit(size: FitSize) -> FitCost:
     """Fit weights, layer mask and clusters of a generated trace in a process of its own."""
     return _in_own_process(_fit, size)
+
+
+def measure_recorded_fit(fit: RecordedFit) -> FitCost:
+    """Fit weights, layer mask and clusters of a recorded trace in a process of its own."""
+    return _in_own_process(_fit_recorded, fit)
 
 
 def measure_clustering(size: ClusterSize) -> ClusterCost:
@@ -178,7 +194,16 @@ def _in_own_process(work: Callable[[_Size], _Result], size: _Size) -> _Result:
 def _fit(size: FitSize) -> FitCost:
     shape = ModelShape(model="bench", n_layers=size.n_layers, n_experts=size.n_experts, top_k=size.top_k)
     trace = calibration_trace(WorkloadSettings(shape=shape), n_requests=size.n_requests, seed=1)
-    settings = CalibrationSettings(n_clusters=size.n_clusters, n_pairs=size.n_pairs)
+    return _timed_fit(trace, CalibrationSettings(n_clusters=size.n_clusters, n_pairs=size.n_pairs))
+
+
+def _fit_recorded(fit: RecordedFit) -> FitCost:
+    return _timed_fit(
+        load_trace(fit.pack), CalibrationSettings(n_clusters=fit.n_clusters, n_pairs=fit.n_pairs)
+    )
+
+
+def _timed_fit(trace: ExpertTrace, settings: CalibrationSettings) -> FitCost:
     ended_at: dict[str, float] = {}
 
     def on_progress(stage: CalibrationStage, share: float) -> None:

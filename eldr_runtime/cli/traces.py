@@ -1,6 +1,5 @@
 """`eldr traces`: bring raw recordings into a trace pack, look into a pack, generate one."""
 
-import functools
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,23 +19,23 @@ from eldr_runtime.cli.console import (
 )
 from eldr_runtime.cli.report_figures import expert_use_map
 from eldr_runtime.cli.report_html import ReportSection, ReportTable, write_report
+from eldr_runtime.cli.shipped import RECORDED_TRACE, open_given_trace
 from eldr_runtime.expert_trace import ExpertTrace
 from eldr_runtime.model_shape import ModelShape
 from eldr_runtime.simulation.request_profiles import calibration_trace
 from eldr_runtime.simulation.workload_settings import DEFAULT_SHAPE, MixName, WorkloadSettings
 from eldr_runtime.trace_files import save_trace
-from eldr_runtime.trace_import import import_raw, open_trace
+from eldr_runtime.trace_import import import_raw
 
 MAX_CATEGORY_ROWS = 15
 
-_trace_argument = functools.partial(
-    click.argument,
+trace_argument = click.argument(
     "path",
     type=click.Path(exists=True, path_type=Path),
-    help="A trace pack, or a folder of raw recordings.",
+    required=False,
+    metavar="[PATH]",
+    help="A trace pack, or a folder of raw recordings; without it, the trace of the project's tiny MoE.",
 )
-trace_argument = _trace_argument(metavar="PATH")
-optional_trace_argument = _trace_argument(metavar="[PATH]", required=False)
 pack_option = click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Trace pack to write."
 )
@@ -160,16 +159,16 @@ def import_command(folder: Path, output: Path, as_json: bool) -> None:
 @trace_argument
 @json_option
 @report_option
-def describe_command(path: Path, as_json: bool, report_path: Path | None) -> None:
+def describe_command(path: Path | None, as_json: bool, report_path: Path | None) -> None:
     """Say what is in a trace pack or a folder of raw recordings."""
-    trace = open_trace(path)
+    trace = open_given_trace(path)
     summary = summarise(trace)
     if report_path is not None:
         write_report(report_path, f"Expert trace of {summary.model}", trace_sections(trace))
     if as_json:
         print_json(summary.to_json())
         return
-    print_facts(str(path), summary.facts())
+    print_facts(str(path or RECORDED_TRACE), summary.facts())
     if summary.labels:
         print_table("Requests by category", ("category", "requests"), _category_rows(summary))
     say_note(trace)

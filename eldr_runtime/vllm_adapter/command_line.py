@@ -8,6 +8,18 @@ from eldr_runtime.vllm_adapter.launch_settings import Device, KvConnector, Launc
 
 Json = dict[str, object]
 NIXL_PAUSE_MICROSECONDS = 1_000
+# For vLLM's CPU build inside one Python process, as tests and benchmarks run it: no servers, no network.
+IN_PROCESS_ENVIRONMENT: Mapping[str, str] = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_HOST_IP": "127.0.0.1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+}
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 

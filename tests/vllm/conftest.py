@@ -17,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from eldr_runtime.count_codec import ExpertCounts, decode_counts
+from eldr_runtime.vllm_adapter.command_line import IN_PROCESS_ENVIRONMENT
 
 HERE = Path(__file__).parent
 collect_ignore = [
@@ -31,17 +32,6 @@ N_BLOCKS = 112  # 3,584 tokens: enough for a few requests, too little for 16 lon
 MAX_MODEL_TOKENS = 2048
 # Two computations in 32 bits may order logits differently that are as close as this.
 TIE = 2e-5
-ENGINE_ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_HOST_IP": "127.0.0.1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-    "GLOO_SOCKET_IFNAME": "lo",
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -183,13 +173,13 @@ def reference(checkpoint: Path) -> Reference:
 
 @pytest.fixture(scope="session")
 def engine_environment() -> dict[str, str]:
-    return ENGINE_ENVIRONMENT
+    return IN_PROCESS_ENVIRONMENT
 
 
 @pytest.fixture(scope="session")
 def engine(checkpoint: Path) -> Iterator[TinyEngine]:
     before = dict(os.environ)
-    os.environ.update(ENGINE_ENVIRONMENT)
+    os.environ.update(IN_PROCESS_ENVIRONMENT)
     yield TinyEngine(checkpoint)
     os.environ.clear()
     os.environ.update(before)
@@ -231,7 +221,7 @@ def run_script(checkpoint: Path):
     def run(name: str, *arguments: object) -> object:
         done = subprocess.run(
             [sys.executable, HERE / name, checkpoint, *map(str, arguments)],
-            env={**os.environ, **ENGINE_ENVIRONMENT}, capture_output=True, text=True, check=False,
+            env={**os.environ, **IN_PROCESS_ENVIRONMENT}, capture_output=True, text=True, check=False,
             timeout=900,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]

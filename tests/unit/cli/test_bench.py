@@ -1,9 +1,29 @@
 """That the measurements measure what they say, on sizes of no interest; no figure is judged here."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
-from eldr_runtime.cli.bench import blas_threads, clustering_costs, fit_costs, route_costs
-from eldr_runtime.cli.cost_measurements import ClusterSize, Cost, FitSize, RouteSize, measure_wire_kib
+import pytest
+
+from eldr_runtime.cli.bench import (
+    blas_threads,
+    capture_costs,
+    clustering_costs,
+    fit_costs,
+    recorded_fit_costs,
+    route_costs,
+)
+from eldr_runtime.cli.capture_cost import CaptureCost, PairedRatio, measure_capture
+from eldr_runtime.cli.cost_measurements import (
+    ClusterSize,
+    Cost,
+    FitSize,
+    RecordedFit,
+    RouteSize,
+    measure_wire_kib,
+)
+from eldr_runtime.errors import UnsupportedEngine
 
 TINY_FIT = FitSize(n_requests=24, n_layers=2, n_experts=8, top_k=2, n_clusters=2, n_pairs=50)
 TINY_CLUSTERING = ClusterSize(n_requests=30, n_features=12, n_clusters=3)
@@ -64,3 +84,24 @@ def test_json_names_the_machine_and_its_threads(run_json: Callable[..., dict[str
     assert set(document) == {"machine", "costs"}
     assert {"processors", "threads", "numpy", "python", "architecture"} <= set(document["machine"])
     assert {"what", "unit", "measured", "target"} == set(document["costs"][0])
+
+
+def test_capture_is_told_as_ratios_and_memory() -> None:
+    ratio = PairedRatio(median=1.02, quartiles=(1.01, 1.04))
+    cost = CaptureCost(
+        n_rounds=4, prefill=ratio, decode_step=ratio, peak_mib_with=1210.0, peak_mib_without=1200.0
+    )
+    costs = _named(capture_costs(cost))
+    assert costs["decode step with capture over without, 4 paired rounds, median"].measured == 1.02
+    assert costs["prefill with capture over without, 4 paired rounds, upper quartile"].measured == 1.04
+    assert costs["peak memory with capture"].unit == "MiB"
+
+
+def test_an_environment_without_vllm_is_no_measurement(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedEngine, match="No module named 'vllm'"):
+        measure_capture(Path(sys.executable), tmp_path, 2)
+
+
+def test_a_recorded_trace_is_fitted(pack: Path) -> None:
+    costs = _named(recorded_fit_costs(RecordedFit(pack=pack, n_clusters=2, n_pairs=50)))
+    assert costs["fit of balanced, recorded, 2 clusters"].measured > 0
