@@ -116,8 +116,15 @@ class VllmCpuEngine:
     USUAL: ClassVar = UsualSize(n_prefill=1, n_decode=2, rate_per_second=1.0, output_tokens=64)
     MODEL = "tiny-moe"
     CAPACITY = 16
-    # In 32 bits, so that answers do not depend on what else is in the batch, whoever decodes them.
-    ENGINE_ARGUMENTS = ("--dtype", "float32", "--max-model-len", "2048")
+    MODEL_TOKENS = 2048
+    ENGINE_ARGUMENTS = (
+        # In 32 bits, so that answers do not depend on what else is in the batch, whoever decodes them.
+        *("--dtype", "float32"),
+        *("--max-model-len", str(MODEL_TOKENS)),
+        # Room for every prompt whole: vLLM 0.32 ends on a CPU when the prompt of a request with a seed is cut
+        # in chunks, since it winds the request's generator back, and those of a CPU have no offset.
+        *("--max-num-batched-tokens", str(CAPACITY * MODEL_TOKENS)),
+    )
     DRAIN_SECONDS = 20.0
     # Its drain, the end of vLLM, and a margin: killed sooner, it could not end vLLM in order.
     STOP_SECONDS = DRAIN_SECONDS + 45.0

@@ -53,11 +53,11 @@ class RealStack:
     def completions_url(self) -> str:
         return f"{self.stack.url('router')}/v1/completions"
 
-    def ask(self, prompt: str, n_tokens: int, temperature: float = 0.0) -> tuple[int, ...]:
-        """Ask one prompt and return the token ids of its answer."""
+    def ask(self, prompt: str, n_tokens: int, **sampling: float) -> tuple[int, ...]:
+        """Ask one prompt, greedily unless told how, and return the token ids of its answer."""
         body = {
-            "model": VllmCpuEngine.MODEL, "prompt": prompt, "max_tokens": n_tokens,
-            "temperature": temperature, "ignore_eos": True, "return_token_ids": True,
+            "model": VllmCpuEngine.MODEL, "prompt": prompt, "max_tokens": n_tokens, "temperature": 0.0,
+            "ignore_eos": True, "return_token_ids": True, **sampling,
         }  # fmt: skip
         answer = httpx.post(self.completions_url, json=body, timeout=ANSWER_SECONDS, trust_env=False)
         answer.raise_for_status()
@@ -95,6 +95,16 @@ class RealStack:
         answer = httpx.get(f"{self.stack.url('router')}/eldr/status", timeout=10, trust_env=False)
         counts: dict[str, int] = answer.raise_for_status().json()["in_flight"]
         return counts
+
+    def mean_decode_batch(self, worker: str) -> float:
+        """Return the requests in a decode step of this worker, over all its steps, from its metrics page."""
+        page = httpx.get(f"{self.stack.url(worker)}/metrics", timeout=10, trust_env=False)
+        totals = {
+            line.split("{")[0].split(" ")[0]: float(line.rsplit(" ", 1)[1])
+            for line in page.raise_for_status().text.splitlines()
+            if line.startswith(("eldr_decode_batch_total", "eldr_decode_steps_total"))
+        }
+        return totals["eldr_decode_batch_total"] / totals["eldr_decode_steps_total"]
 
     def decisions(self, since: datetime) -> list[SampledDecision]:
         """All decisions since a moment; every request is sampled."""

@@ -2,11 +2,17 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from eldr_runtime.cli.shipped import PROMPTS
+from eldr_runtime.prompt_file import read_prompts
+
+# Of 160 tokens each: more than vLLM's usual 2,048 tokens a step.
+N_AT_ONCE = 16
 DELIVERED_SECONDS = 60
 BUSY_SECONDS = 120
 
@@ -15,6 +21,17 @@ BUSY_SECONDS = 120
 def test_few_answers_are_those_of_one_instance(real: Any, few: Any, concurrency: int) -> None:
     assert real.ask_all(few, concurrency) == list(few.answers)
     assert {worker.engine for worker in real.client.workers()} == {"vllm"}
+
+
+def test_a_prefill_worker_survives_many_seeded_prompts_at_once(real: Any) -> None:
+    prompts = [prompt.text for prompt in read_prompts(PROMPTS, limit=N_AT_ONCE).prompts]
+
+    def ask(prompt: str) -> tuple[int, ...]:
+        return real.ask(prompt, 2, temperature=0.8, seed=7)
+
+    with ThreadPoolExecutor(N_AT_ONCE) as pool:
+        first, again = list(pool.map(ask, prompts)), list(pool.map(ask, prompts))
+    assert first == again
 
 
 @pytest.mark.full_vllm

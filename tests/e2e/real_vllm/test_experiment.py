@@ -17,8 +17,8 @@ from controlplane.domain.versions import Promote
 from eldr_runtime.cli.shipped import PROMPTS, RECORDED_TRACE
 from eldr_runtime.prompt_file import read_prompts
 
-# Two decode workers of 16 requests each.
-CONCURRENCY = 32
+# Two decode workers of 16 requests each, and those in prefill.
+CONCURRENCY = 36
 OUTPUT_TOKENS = 128
 N_PAIRS = 8
 WINDOW_SECONDS = 40
@@ -82,8 +82,9 @@ def test_real_workers_load_fewer_experts(real: Any) -> None:
         )
     experiment = real.client.experiment(started.id)
     effects = {effect.metric: effect for effect in experiment.effects}
+    batches = [real.mean_decode_batch(worker) for worker in ("decode-00", "decode-01")]
     told = {name: (effect.mean_percent, effect.interval_percent) for name, effect in effects.items()}
-    print(json.dumps({"n_pairs": experiment.n_pairs_done, **told}))
+    print(json.dumps({"n_pairs": experiment.n_pairs_done, "mean_decode_batch": batches, **told}))
     active = effects["active_experts"]
     assert experiment.n_pairs_done == N_PAIRS
     assert active.mean_percent <= -8
