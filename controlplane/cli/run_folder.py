@@ -12,7 +12,7 @@ from typing import TypeVar
 from controlplane.errors import ControlPlaneError
 from eldr_runtime.cli.console import write_atomically
 from eldr_runtime.errors import InvalidMessage, UnreadableFile
-from eldr_runtime.json_values import from_json_value, to_json_value
+from eldr_runtime.json_values import from_json_value, parse_json, to_json_value
 
 DEFAULT_FOLDER = Path("eldr-data")
 Value = TypeVar("Value")
@@ -141,6 +141,6 @@ def _document(value: object) -> bytes:
 
 def _read(kind: type[Value], file: Path) -> Value:
     try:
-        return from_json_value(kind, json.loads(file.read_text()))
-    except (ValueError, InvalidMessage) as error:
+        return from_json_value(kind, parse_json(file.read_bytes()))
+    except InvalidMessage as error:
         raise UnreadableFile(f"{file}: {error}") from error

@@ -84,6 +84,9 @@ def test_missing_and_damaged_files_are_named(folder: RunFolder, run_of: Callable
     folder.keys_file.write_text('{"admin": "x"}')
     with pytest.raises(UnreadableFile, match=r"keys\.json: .*operator"):
         folder.read_keys()
+    (folder.path / "run.json").write_text("[" * 100_000)
+    with pytest.raises(UnreadableFile, match=r"run\.json"):
+        folder.read_run()
     (folder.path / "run.json").write_text("{")
     with pytest.raises(UnreadableFile, match=r"run\.json"):
         folder.read_run()
