@@ -22,6 +22,10 @@ class FolderInUse(ControlPlaneError):
     """The data folder belongs to processes that still run."""
 
 
+class FolderOfOtherModel(ControlPlaneError):
+    """The data folder has the fleet of another model."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keys:
     """Secrets of the keys that `eldr up` made on its first start."""
@@ -41,6 +45,12 @@ class Run:
     dashboard_url: str | None
     fleet_control_url: str | None
     load_control_url: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processes:
+    """The processes of one `eldr up`, from the first that it starts on."""
+
     pids: dict[str, int]
 
 
@@ -112,15 +122,27 @@ class RunFolder:
         """Say where the running processes are."""
         write_atomically(self.path / "run.json", _document(run))
 
+    def read_processes(self) -> Processes:
+        """Return the processes that the last `eldr up` started, if it did not end them."""
+        file = self._processes_file
+        return _read(Processes, file) if file.exists() else Processes(pids={})
+
+    def write_processes(self, processes: Processes) -> None:
+        """Note what was started, so that it is found if this process is killed."""
+        write_atomically(self._processes_file, _document(processes))
+
     def remove_run(self) -> None:
         """Say that nothing runs any more."""
-        (self.path / "run.json").unlink(missing_ok=True)
+        for file in (self.path / "run.json", self._processes_file):
+            file.unlink(missing_ok=True)
+
+    @property
+    def _processes_file(self) -> Path:
+        return self.path / "processes.json"
 
     def _refuse_left_over(self) -> None:
         """Refuse while processes of a run that was killed are still there: they would write here too."""
-        if not (self.path / "run.json").exists():
-            return
-        left = {name: pid for name, pid in self.read_run().pids.items() if _is_ours(pid)}
+        left = {name: pid for name, pid in self.read_processes().pids.items() if _is_ours(pid)}
         if left:
             named = ", ".join(f"{name} {pid}" for name, pid in left.items())
             raise FolderInUse(f"processes of a run that was killed still use {self.path}; end them: {named}")

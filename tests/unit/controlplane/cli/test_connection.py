@@ -23,7 +23,6 @@ def folder(tmp_path: Path) -> RunFolder:
             dashboard_url=None,
             fleet_control_url=None,
             load_control_url=NOBODY,
-            pids={},
         )
     )
     return folder
