@@ -7,7 +7,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from controlplane.client_transport import ClientTransport, decode, idempotency
+from controlplane.client_transport import ClientTransport, decode, idempotency, path_of
 from controlplane.domain.alerts import (
     Acknowledge,
     Alert,
@@ -310,7 +310,7 @@ class ControlPlaneClient:
 
     def revoke_key(self, key_id: str, reason: str) -> ApiKey:
         """Make a key useless."""
-        return self._transport.act(ApiKey, f"/v1/keys/{key_id}/revoke", {"reason": reason})
+        return self._transport.act(ApiKey, path_of("keys", key_id, "revoke"), {"reason": reason})
 
     def _path(self, *parts: str) -> str:
-        return "/".join(["/v1/fleets", self.fleet, *parts])
+        return path_of("fleets", self.fleet, *parts)

@@ -3,6 +3,7 @@
 Errors, as one tree::
 
     ClientError
+    ├── Unsendable       an address, a key or a text that no request can carry
     ├── Unreachable      no answer: connection refused, time-out
     ├── Refused          a problem document; `.problem` holds it
     │   └── Stale        412: somebody else changed it first
@@ -12,6 +13,7 @@ Errors, as one tree::
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
@@ -40,6 +42,10 @@ class ClientError(Exception):
     """Base of all errors of this client."""
 
 
+class Unsendable(ClientError):
+    """The call cannot be made at all."""
+
+
 class Unreachable(ClientError):
     """The control plane gave no answer."""
 
@@ -65,12 +71,17 @@ class ClientTransport:
 
     def __init__(self, base_url: str, api_key: str, *, timeout_seconds: float) -> None:
         self.base_url = base_url
-        self._http = httpx.Client(
-            base_url=base_url,
-            headers={"Authorization": f"Bearer {api_key}"},
-            timeout=timeout_seconds,
-            trust_env=False,
-        )
+        try:
+            self._http = httpx.Client(
+                base_url=base_url,
+                headers={"Authorization": f"Bearer {api_key}"},
+                timeout=timeout_seconds,
+                trust_env=False,
+            )
+        except httpx.InvalidURL as error:
+            raise Unsendable(f"{base_url!r} is no address of a control plane: {error}") from error
+        except UnicodeEncodeError as error:
+            raise Unsendable("the API key has a character that no key has") from error
 
     def close(self) -> None:
         """Close the pool."""
@@ -147,9 +158,17 @@ class ClientTransport:
             )
         except httpx.TransportError as error:
             raise Unreachable(f"no answer from {self.base_url}: {type(error).__name__} {error}") from error
+        except UnicodeEncodeError as error:
+            text = str(error.object)[error.start : error.end]
+            raise Unsendable(f"{text!r} is no text that can be sent") from error
         if answer.status_code >= 400:
             raise _refusal(answer)
         return answer
+
+
+def path_of(*parts: str) -> str:
+    """Return the path of a resource; whatever is in a name, it stays one part."""
+    return "/".join(["/v1", *(quote(part, safe="", errors="surrogatepass") for part in parts)])
 
 
 def idempotency(key: str | None) -> dict[str, str]:

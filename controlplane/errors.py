@@ -13,6 +13,7 @@
         ├── StaleRevision 412      If-Match names an older revision; carries the current state
         ├── TooLarge 413
         ├── InvalidField 422       a field, its value and its limit
+        ├── UnstorableValue 422    a value that the database has no place for
         ├── IfMatchRequired 428
         └── NotReady 503           the database or its schema is not there
 
@@ -111,6 +112,13 @@ class InvalidField(RefusedRequest):
         self.value = value
         self.limit = limit
         super().__init__(f"{field} is {value!r}; must be {limit}")
+
+
+class UnstorableValue(RefusedRequest):
+    """A value that no column can hold, and that no check of a field has caught before."""
+
+    status: ClassVar[int] = 422
+    title: ClassVar[str] = "Invalid value"
 
 
 class IfMatchRequired(RefusedRequest):

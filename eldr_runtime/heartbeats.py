@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from eldr_runtime.errors import InvalidMessage
 from eldr_runtime.json_values import check_wire_version, message_from_json, message_to_json
 from eldr_runtime.routing_config import TransferMode as TransferMode
-from eldr_runtime.routing_config import WorkerRole, WorkerState, check_worker_url
+from eldr_runtime.routing_config import WorkerRole, WorkerState, check_name, check_worker_url
 
 HEARTBEAT_SECONDS = 2
 LEASE_SECONDS = 10
@@ -115,7 +115,9 @@ class WorkerHeartbeat:
 
     def __post_init__(self) -> None:
         check_wire_version(self.v, self.WIRE_VERSION)
-        for name in ("fleet", "worker_id", "engine", "model"):
+        # As the routing config has it: an id that it refuses would keep every router from its next one.
+        check_name("worker_id", self.worker_id)
+        for name in ("fleet", "engine", "model"):
             if not getattr(self, name):
                 raise InvalidMessage(field=name, value=getattr(self, name), limit="non-empty")
         check_worker_url(self.url)

@@ -80,7 +80,9 @@ def parse_json(text: str | bytes) -> JsonValue:
     """Parse JSON text; NaN and infinities, which are not JSON, are refused."""
     try:
         value: JsonValue = json.loads(text, parse_constant=_refuse_constant)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except InvalidMessage:
+        raise
+    except (ValueError, RecursionError) as error:  # an integer of over 4,300 digits is a plain ValueError
         raise InvalidMessage(field="$", value=_shorten(text), limit=f"JSON text ({error})") from error
     return value
 

@@ -72,7 +72,7 @@ class VersionRef:
     artifact_url: str
 
     def __post_init__(self) -> None:
-        _check_name("id", self.id)
+        check_name("id", self.id)
         if self.number < 1:
             raise InvalidConfig(field="number", value=self.number, limit="at least 1")
         if not _HASH.fullmatch(self.content_hash):
@@ -102,7 +102,7 @@ class Arm:
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_name("name", self.name)
+        check_name("name", self.name)
         if self.policy is PolicyName.DOMAIN:
             limit = "a policy that needs no true label; domain is for simulations"
             raise InvalidConfig(field="policy", value=self.policy.value, limit=limit)
@@ -135,7 +135,7 @@ class WorkerEntry:
     transfer_mode: TransferMode = TransferMode.PULL
 
     def __post_init__(self) -> None:
-        _check_name("id", self.id)
+        check_name("id", self.id)
         check_worker_url(self.url)
         if self.capacity < 1:
             raise InvalidConfig(field="capacity", value=self.capacity, limit="at least 1")
@@ -216,7 +216,7 @@ class RoutingConfig:
 
     def __post_init__(self) -> None:
         check_wire_version(self.v, self.WIRE_VERSION)
-        _check_name("fleet", self.fleet)
+        check_name("fleet", self.fleet)
         if self.generation < 1:
             raise InvalidConfig(field="generation", value=self.generation, limit="at least 1")
         if self.issued_at.tzinfo is None:
@@ -277,7 +277,8 @@ def _ids(workers: Iterable[WorkerEntry]) -> tuple[str, ...]:
     return tuple(sorted(worker.id for worker in workers))
 
 
-def _check_name(field_name: str, value: str) -> None:
+def check_name(field_name: str, value: str) -> None:
+    """Refuse what cannot be the name of a fleet, a worker, a version or an arm."""
     if not _NAME.fullmatch(value):
         limit = "1 to 128 letters, digits and any of . _ : / -, the first a letter or digit"
         raise InvalidConfig(field=field_name, value=value, limit=limit)

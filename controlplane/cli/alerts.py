@@ -6,6 +6,7 @@ from controlplane.cli.connection import client_options, reason_option
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.alerts import Alert, AlertState, Silence
 from eldr_runtime.cli.console import json_option, print_json, print_table
+from eldr_runtime.cli.numbers import NumberRange
 from eldr_runtime.json_values import to_json_value
 
 
@@ -41,7 +42,7 @@ def acknowledge_alert(client: ControlPlaneClient, alert_id: str, reason: str) ->
 
 @alerts_group.command("silence")
 @click.argument("alert_id")
-@click.option("--seconds", type=click.FloatRange(min=1), required=True, help="How long.")
+@click.option("--seconds", type=NumberRange(min=1), required=True, help="How long.")
 @reason_option
 @client_options
 def silence_alert(client: ControlPlaneClient, alert_id: str, seconds: float, reason: str) -> None:

@@ -11,7 +11,10 @@ from controlplane.cli.run_folder import RunFolder
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.telemetry import DriftCheck
 from eldr_runtime.cli.console import json_option, print_json, print_table
+from eldr_runtime.cli.numbers import NumberRange
 from eldr_runtime.json_values import to_json_value
+
+LONGEST_HOURS = 10 * 366 * 24  # the longest retention
 
 
 @click.group("drift")
@@ -21,7 +24,11 @@ def drift_group() -> None:
 
 @drift_group.command("list")
 @click.option(
-    "--hours", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, help="Back."
+    "--hours",
+    type=NumberRange(min=0, min_open=True, max=LONGEST_HOURS),
+    default=1.0,
+    show_default=True,
+    help="Back.",
 )
 @client_options
 @json_option
@@ -36,7 +43,7 @@ def list_drift(client: ControlPlaneClient, hours: float, as_json: bool) -> None:
 
 
 @drift_group.command("inject")
-@click.option("--share", type=click.FloatRange(0, 1), default=0.3, show_default=True, help="Of the requests.")
+@click.option("--share", type=NumberRange(0, 1), default=0.3, show_default=True, help="Of the requests.")
 @data_option
 def inject_drift(share: float, data_dir: Path) -> None:
     """Let an unseen topic take a share of the demo's traffic (simulated fleets only)."""

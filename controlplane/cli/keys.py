@@ -6,6 +6,7 @@ from controlplane.cli.connection import admin_client_options, reason_option
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.alerts import CreateApiKey, Role
 from eldr_runtime.cli.console import json_option, print_json, print_table
+from eldr_runtime.cli.numbers import NumberRange
 from eldr_runtime.json_values import to_json_value
 
 
@@ -35,7 +36,7 @@ def list_keys(client: ControlPlaneClient, as_json: bool) -> None:
 @click.option(
     "--role", type=click.Choice([role.value for role in Role]), required=True, help="What it may do."
 )
-@click.option("--expires-in", type=click.FloatRange(min=1), metavar="SECONDS", help="Useless after that.")
+@click.option("--expires-in", type=NumberRange(min=1), metavar="SECONDS", help="Useless after that.")
 @reason_option
 @admin_client_options
 @json_option

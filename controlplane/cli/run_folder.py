@@ -12,7 +12,7 @@ from typing import TypeVar
 from controlplane.errors import ControlPlaneError
 from eldr_runtime.cli.console import write_atomically
 from eldr_runtime.errors import InvalidMessage, UnreadableFile
-from eldr_runtime.json_values import from_json_value, to_json_value
+from eldr_runtime.json_values import from_json_value, parse_json, to_json_value
 
 DEFAULT_FOLDER = Path("eldr-data")
 Value = TypeVar("Value")
@@ -20,6 +20,10 @@ Value = TypeVar("Value")
 
 class FolderInUse(ControlPlaneError):
     """The data folder belongs to processes that still run."""
+
+
+class FolderOfOtherModel(ControlPlaneError):
+    """The data folder has the fleet of another model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,12 @@ class Run:
     dashboard_url: str | None
     fleet_control_url: str | None
     load_control_url: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processes:
+    """The processes of one `eldr up`, from the first that it starts on."""
+
     pids: dict[str, int]
 
 
@@ -112,15 +122,27 @@ class RunFolder:
         """Say where the running processes are."""
         write_atomically(self.path / "run.json", _document(run))
 
+    def read_processes(self) -> Processes:
+        """Return the processes that the last `eldr up` started, if it did not end them."""
+        file = self._processes_file
+        return _read(Processes, file) if file.exists() else Processes(pids={})
+
+    def write_processes(self, processes: Processes) -> None:
+        """Note what was started, so that it is found if this process is killed."""
+        write_atomically(self._processes_file, _document(processes))
+
     def remove_run(self) -> None:
         """Say that nothing runs any more."""
-        (self.path / "run.json").unlink(missing_ok=True)
+        for file in (self.path / "run.json", self._processes_file):
+            file.unlink(missing_ok=True)
+
+    @property
+    def _processes_file(self) -> Path:
+        return self.path / "processes.json"
 
     def _refuse_left_over(self) -> None:
         """Refuse while processes of a run that was killed are still there: they would write here too."""
-        if not (self.path / "run.json").exists():
-            return
-        left = {name: pid for name, pid in self.read_run().pids.items() if _is_ours(pid)}
+        left = {name: pid for name, pid in self.read_processes().pids.items() if _is_ours(pid)}
         if left:
             named = ", ".join(f"{name} {pid}" for name, pid in left.items())
             raise FolderInUse(f"processes of a run that was killed still use {self.path}; end them: {named}")
@@ -141,6 +163,6 @@ def _document(value: object) -> bytes:
 
 def _read(kind: type[Value], file: Path) -> Value:
     try:
-        return from_json_value(kind, json.loads(file.read_text()))
-    except (ValueError, InvalidMessage) as error:
+        return from_json_value(kind, parse_json(file.read_bytes()))
+    except InvalidMessage as error:
         raise UnreadableFile(f"{file}: {error}") from error

@@ -9,7 +9,7 @@ import httpx
 
 from controlplane.cli.engines import Engine, SimulatedEngine, WorkersPlan
 from controlplane.cli.launch import Children, answers, take_port
-from controlplane.cli.run_folder import Keys, Run, RunFolder
+from controlplane.cli.run_folder import FolderOfOtherModel, Keys, Processes, Run, RunFolder
 from controlplane.client import ControlPlaneClient
 from controlplane.client_transport import ClientError
 from controlplane.domain.alerts import CreateApiKey, Role
@@ -80,7 +80,6 @@ class Stack:
             dashboard_url=self.url("dashboard") if has_dashboard else None,
             fleet_control_url=self.url("fleet") if "fleet" in self.ports else None,
             load_control_url=self.url("load") if has_load else None,
-            pids=self.children.pids(),
         )
 
     def start(self) -> None:
@@ -105,8 +104,7 @@ class Stack:
         }
         self._start("controlplane", ["controlplane"], environment, ready="/readyz")
         with self.client(self.keys.admin) as client:
-            if self.fleet.name not in {fleet.name for fleet in client.fleets()}:
-                client.create_fleet(self.fleet)
+            self.ensure_fleet(client)
 
     def start_router(self) -> None:
         """Start the router; it is ready once the fleet's workers are."""
@@ -150,22 +148,41 @@ class Stack:
         arguments += ["--fleet", self.fleet.name, "--control-plane", self.url("controlplane")]
         if plan.engine_arguments:
             arguments += ["--", *plan.engine_arguments]
-        self.children.start(
-            plan.name,
-            arguments,
-            log_file=self.settings.folder.log_file(plan.name),
-            environment={**plan.environment, "ELDR_API_KEY": self.keys.service},
-            stop_seconds=plan.stop_seconds,
-        )
+        environment = {**plan.environment, "ELDR_API_KEY": self.keys.service}
+        self._start_process(plan.name, arguments, environment, plan.stop_seconds)
 
     def _has_all_ready(self, client: ControlPlaneClient) -> bool:
         n_ready = sum(worker.state is WorkerState.READY for worker in client.workers())
         return n_ready >= self.settings.n_prefill + self.settings.n_decode
 
     def _start(self, name: str, arguments: list[str], environment: dict[str, str], *, ready: str) -> None:
-        log_file = self.settings.folder.log_file(name)
-        self.children.start(name, arguments, log_file=log_file, environment=environment)
+        self._start_process(name, arguments, environment)
         self._wait(f"starting {name}", f"{self.url(name)}{ready}")
+
+    def _start_process(
+        self, name: str, arguments: list[str], environment: dict[str, str], stop_seconds: float = 15.0
+    ) -> None:
+        folder = self.settings.folder
+        self.children.start(
+            name,
+            arguments,
+            log_file=folder.log_file(name),
+            environment=environment,
+            stop_seconds=stop_seconds,
+        )
+        folder.write_processes(Processes(pids=self.children.pids()))
+
+    def ensure_fleet(self, client: ControlPlaneClient) -> None:
+        """Make the fleet on the first start; later its workers must be of the same model."""
+        made = {fleet.name: fleet for fleet in client.fleets()}.get(self.fleet.name)
+        if made is None:
+            client.create_fleet(self.fleet)
+        elif made.shape != self.fleet.shape:
+            folder = self.settings.folder.path
+            raise FolderOfOtherModel(
+                f"fleet {made.name!r} in {folder} serves {made.shape}, not {self.fleet.shape}: "
+                "give another folder with --data"
+            )
 
     def _take_port(self, name: str, wanted: int = 0) -> str:
         """Choose a port only now: one chosen early may be taken by a connection meanwhile."""

@@ -6,6 +6,7 @@ from controlplane.cli.connection import client_options, reason_option
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.versions import RoutingSettings, Tune
 from eldr_runtime.cli.console import json_option, print_facts, print_json
+from eldr_runtime.cli.numbers import Number
 from eldr_runtime.json_values import to_json_value
 
 
@@ -23,12 +24,12 @@ def show_tau(client: ControlPlaneClient, as_json: bool) -> None:
 
 
 @tau_group.command("set")
-@click.argument("tau", type=float)
+@click.argument("tau", type=Number())
 @reason_option
 @click.option("--policy", help="Also change the policy.")
-@click.option("--load-cap", type=float, help="Also change the load cap; 0 takes it away.")
+@click.option("--load-cap", type=Number(), help="Also change the load cap; 0 takes it away.")
 @click.option(
-    "--revert-after", "auto_revert_seconds", type=float, metavar="SECONDS", help="Go back by itself then."
+    "--revert-after", "auto_revert_seconds", type=Number(), metavar="SECONDS", help="Go back by itself then."
 )
 @client_options
 @json_option

@@ -14,6 +14,7 @@ from controlplane.cli.run_folder import RunFolder
 from controlplane.cli.stack import Stack, StackSettings, running_stack
 from controlplane.cli.story import Story, StoryResult
 from eldr_runtime.cli.console import json_option, print_facts, print_json, say
+from eldr_runtime.cli.numbers import NumberRange
 from eldr_runtime.json_values import to_json_value
 
 PORT = click.IntRange(0, 65_535)
@@ -34,7 +35,7 @@ PORT = click.IntRange(0, 65_535)
 @click.option(
     "--for",
     "duration_seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     metavar="SECONDS",
     help="End by itself; without it, at Ctrl-C, or with --auto when the story is over.",
 )

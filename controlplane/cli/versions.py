@@ -81,7 +81,7 @@ def reject_version(client: ControlPlaneClient, number: int, reason: str) -> None
 @json_option
 def roll_back(client: ControlPlaneClient, number: int | None, reason: str, as_json: bool) -> None:
     """Go back to the version that was active before this one."""
-    version_id = None if number is None else _find(client, number).id
+    version_id = None if number is None else _find(client, number, "--to").id
     activation = client.roll_back(RollBack(reason=reason, version_id=version_id))
     _say_activated(activation.version_number, activation.generation, to_json_value(activation), as_json)
 
@@ -93,13 +93,13 @@ def _say_activated(number: int, generation: int, document: object, as_json: bool
         click.echo(f"version {number} is active as generation {generation}")
 
 
-def _find(client: ControlPlaneClient, number: int) -> Version:
+def _find(client: ControlPlaneClient, number: int, given_as: str = "NUMBER") -> Version:
     versions = client.versions()
     for version in versions:
         if version.number == number:
             return version
     known = ", ".join(str(version.number) for version in versions) or "none"
-    raise click.BadParameter(f"there is no version {number}; there are: {known}", param_hint="NUMBER")
+    raise click.BadParameter(f"there is no version {number}; there are: {known}", param_hint=given_as)
 
 
 def _row(version: Version) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from controlplane.errors import Conflict
 from controlplane.services.keep_version import get_version, load_version, shape_of
 from controlplane.services.manage_fleets import get_fleet, lock_fleet
 from controlplane.services.record_change import Change
+from controlplane.services.run_experiment import stop_running
 from controlplane.storage.database import ReadSession
 from controlplane.storage.models.metadata import new_id
 from controlplane.storage.models.versions import ActivationRow, VersionRow
@@ -66,7 +67,7 @@ def roll_back(change: Change, fleet: str, command: RollBack) -> Activation:
     """Go back to a version that was active before; a running experiment ends, since its arm is gone."""
     lock_fleet(change.session, fleet)
     row = find_rollback_target(change.session, fleet, command.version_id)
-    running_experiments.stop_running(change.session, fleet, change.now)
+    stop_running(change, fleet, command.reason)
     return _activate(
         change, fleet, row, kind=ActivationKind.ROLL_BACK, reason=command.reason, is_override=False
     )

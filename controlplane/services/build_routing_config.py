@@ -19,6 +19,7 @@ from eldr_runtime.routing_config import (
     ModelEntry,
     RouterLimits,
     RoutingConfig,
+    TransferMode,
     VersionRef,
     WorkerEntry,
     WorkerRole,
@@ -121,6 +122,8 @@ def _workers(session: ReadSession, fleet: str) -> tuple[WorkerEntry, ...]:
             url=row.url,
             state=WorkerState(row.state),  # as noted, so that one generation is one content
             capacity=row.capacity,
+            # A worker without a connector hands nothing over, so nothing is pushed to it either.
+            transfer_mode=TransferMode.PULL if row.transfer_mode is None else TransferMode(row.transfer_mode),
         )
         for row in workers.list_rows(session, fleet)
     )

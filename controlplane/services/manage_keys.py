@@ -65,6 +65,7 @@ def make_key(change: Change, command: CreateApiKey) -> NewApiKey:
     check_length("name", command.name, 64)
     if command.expires_in_seconds is not None:
         check_between("expires_in_seconds", command.expires_in_seconds, 1, TEN_YEARS_SECONDS)
+    keys.lock_keys(change.session)
     if keys.has_usable_name(change.session, command.name, change.now):
         raise Conflict(
             f"there is a usable key {command.name!r} already; audit events tell keys apart by name"
@@ -86,6 +87,7 @@ def make_key(change: Change, command: CreateApiKey) -> NewApiKey:
 
 def revoke_key(change: Change, key_id: str, reason: str) -> ApiKey:
     """Make a key useless from now on; the last usable admin key stays."""
+    keys.lock_keys(change.session)
     row = keys.find_key(change.session, key_id)
     if row is None:
         raise NotFound(resource="key", name=key_id)
@@ -112,6 +114,7 @@ def list_keys(session: ReadSession, cursor: str | None, limit: int) -> Page[ApiK
 def bootstrap_admin_key(database: Database, now: datetime, name: str = "admin") -> NewApiKey | None:
     """Make the first admin key; None where a usable one exists, so that a restart makes no second one."""
     with database.write() as session:
+        keys.lock_keys(session)
         if keys.has_usable_key(session, Role.ADMIN, now):
             return None
         change = Change(session=session, actor=SYSTEM_ACTOR, request_id="bootstrap", now=now)

@@ -18,7 +18,7 @@ from eldr_runtime.heartbeats import WorkerHeartbeat
 from eldr_runtime.routing_config import check_worker_url
 
 # What the routing config says of a worker: a change of it is a new generation.
-ROUTED_COLUMNS = ("role", "url", "state", "capacity")
+ROUTED_COLUMNS = ("role", "url", "state", "capacity", "transfer_mode")
 
 
 def renew_lease(change: Change, fleet: str, heartbeat: WorkerHeartbeat, settings: Settings) -> WorkerLease:

@@ -69,11 +69,15 @@ def stop_experiment(change: Change, fleet: str, experiment_id: str, command: Sto
     row = _get_row(change.session, fleet, experiment_id)
     if row.state != ExperimentState.RUNNING:
         raise Conflict(f"experiment {experiment_id} is {row.state} already")
-    before = to_experiment(change.session, row, change.now)
-    row.state = ExperimentState.STOPPED
-    row.finished_at = change.now
     fleets.next_generation(change.session, fleet, cause=f"experiment {row.id} stopped", now=change.now)
-    return _audited(change, row, "stop", command.reason, before)
+    return _stop(change, row, command.reason)
+
+
+def stop_running(change: Change, fleet: str, reason: str) -> None:
+    """End the experiment of a locked fleet, if one runs, within another change and its generation."""
+    row = running_experiments.find_running(change.session, fleet)
+    if row is not None:
+        _stop(change, row, reason)
 
 
 def settle_experiments(change: Change, fleet: str, settings: Settings) -> list[Experiment]:
@@ -160,6 +164,13 @@ def first_boundary(now: datetime, window_seconds: int) -> datetime:
     pair_seconds = 2 * window_seconds
     seconds = math.ceil((now.timestamp() + LEAD_SECONDS) / pair_seconds) * pair_seconds
     return datetime.fromtimestamp(seconds, UTC)
+
+
+def _stop(change: Change, row: ExperimentRow, reason: str) -> Experiment:
+    before = to_experiment(change.session, row, change.now)
+    row.state = ExperimentState.STOPPED
+    row.finished_at = change.now
+    return _audited(change, row, "stop", reason, before)
 
 
 def _is_due(row: ExperimentRow, now: datetime, settings: Settings) -> bool:

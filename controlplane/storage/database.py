@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from sqlite3 import Connection as SqliteConnection
 from typing import NewType
 
-from sqlalchemy import Connection, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError
+from sqlalchemy import Connection, ExceptionContext, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from controlplane.errors import Conflict, InvalidSettings, NotReady
+from controlplane.errors import Conflict, InvalidSettings, NotReady, UnstorableValue
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ class Database:
         )
         self._readers = self._engine.execution_options(eldr_access="read")
         self._writers = self._engine.execution_options(eldr_access="write")
+        event.listen(self._engine, "handle_error", _refuse_unstorable)
         if self.is_sqlite:
             event.listen(self._engine, "connect", _prepare_sqlite)
             event.listen(self._engine, "begin", _begin_sqlite)
@@ -100,6 +101,19 @@ def _refusals() -> Iterator[None]:
         if not _is_unique_violation(error):
             raise
         raise Conflict("another request made the same thing at the same time") from error
+
+
+def _refuse_unstorable(context: ExceptionContext) -> None:
+    """Refuse what the driver or the database cannot take as a value: that is its sender's to mend.
+
+    Such are integers of too many bits, too long texts, half a surrogate pair, NUL in PostgreSQL.
+    """
+    cause = context.original_exception
+    if isinstance(cause, OverflowError | UnicodeEncodeError) or isinstance(
+        context.sqlalchemy_exception, DataError
+    ):
+        reason = str(cause).splitlines()[0]
+        raise UnstorableValue(f"a value cannot be stored or looked for: {reason}") from cause
 
 
 def _is_unavailable(error: OperationalError) -> bool:

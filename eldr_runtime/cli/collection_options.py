@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eldr_runtime.cli.console import say
+from eldr_runtime.cli.numbers import NumberRange
 from eldr_runtime.cli.option_group import option_group
 from eldr_runtime.expert_trace import ExpertTrace
 from eldr_runtime.prompt_file import PromptFile, read_prompts
@@ -37,7 +38,7 @@ _OPTIONS = (
     ),
     click.option(
         "--temperature",
-        type=click.FloatRange(0, 2),
+        type=NumberRange(0, 2),
         default=0.8,
         show_default=True,
         help="Of --prompts; greedy answers loop and look more alike than real ones.",

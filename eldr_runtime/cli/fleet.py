@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from eldr_runtime.cli.console import json_option, print_facts, print_json, print_table, say, write_atomically
+from eldr_runtime.cli.numbers import NumberRange
 from eldr_runtime.cli.pool_options import pool_options
 from eldr_runtime.json_values import to_json_value
 from eldr_runtime.latency_model import PRESETS, find_preset
@@ -95,7 +96,7 @@ from eldr_runtime.worker_registration import ControlPlaneAddress
 )
 @click.option(
     "--decode-profile-share",
-    type=click.FloatRange(0, 1),
+    type=NumberRange(0, 1),
     default=1.0,
     show_default=True,
     help="Share of the requests whose profiles go to --decode-profile-url.",
@@ -103,12 +104,12 @@ from eldr_runtime.worker_registration import ControlPlaneAddress
 @click.option(
     "--for",
     "duration_seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     help="End after so many seconds; without it, on SIGTERM or Ctrl-C.",
 )
 @click.option(
     "--drain-seconds",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     default=30.0,
     show_default=True,
     help="How long requests in flight may finish at the end.",

@@ -8,6 +8,7 @@ import click
 import numpy as np
 
 from eldr_runtime.cli.console import json_option, print_facts, print_json, print_table, say
+from eldr_runtime.cli.numbers import NumberRange
 from eldr_runtime.cli.pool_options import pool_options
 from eldr_runtime.json_values import to_json_value
 from eldr_runtime.simulated_fleet.load_generator import LoadSettings
@@ -24,7 +25,7 @@ from eldr_runtime.simulated_fleet.traffic_mix import TrafficMix, topic_shares_of
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     default=45.0,
     show_default=True,
     help="Requests a second, on average; they come at Poisson times.",
@@ -58,7 +59,7 @@ from eldr_runtime.simulated_fleet.traffic_mix import TrafficMix, topic_shares_of
 )
 @click.option(
     "--unseen-share",
-    type=click.FloatRange(0, 1),
+    type=NumberRange(0, 1),
     default=0.0,
     show_default=True,
     help="Share of the requests that are of the unseen topic from the start; POST /mix changes it.",
@@ -66,12 +67,12 @@ from eldr_runtime.simulated_fleet.traffic_mix import TrafficMix, topic_shares_of
 @click.option(
     "--for",
     "duration_seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     help="Send for so many seconds; without it, until SIGTERM or Ctrl-C.",
 )
 @click.option(
     "--drain-seconds",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     default=60.0,
     show_default=True,
     help="How long requests in flight may finish at the end.",

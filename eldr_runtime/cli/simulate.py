@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from eldr_runtime.cli.console import json_option, print_json, print_table, report_option, say, seed_option
+from eldr_runtime.cli.numbers import Number
 from eldr_runtime.cli.report_html import write_report
 from eldr_runtime.cli.simulate_report import Simulated, notes, sections, table_columns, table_rows, title
 from eldr_runtime.errors import InvalidValue
@@ -66,7 +67,7 @@ DEFAULT_POLICIES = "eldr,eldr_capped,join_shortest_queue,round_robin"
     "--tau", default=0.1, show_default=True, help="Width of the locality band of the eldr policies."
 )
 @click.option(
-    "--load-cap", type=float, help="Factor over the mean load that eldr_capped allows; 1.25 where absent."
+    "--load-cap", type=Number(), help="Factor over the mean load that eldr_capped allows; 1.25 where absent."
 )
 @click.option(
     "--calibration-requests",

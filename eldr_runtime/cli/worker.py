@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from eldr_runtime.cli.console import json_option, print_json, say, write_atomically
+from eldr_runtime.cli.numbers import NumberRange
 from eldr_runtime.errors import UnreadableFile
 from eldr_runtime.routing_config import WorkerRole
 from eldr_runtime.simulated_fleet.process import stop_event
@@ -80,14 +81,14 @@ ROLES = (WorkerRole.PREFILL.value, WorkerRole.DECODE.value)
 )
 @click.option(
     "--start-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     default=1800.0,
     show_default=True,
     help="How long vLLM may take to start.",
 )
 @click.option(
     "--drain-seconds",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     default=120.0,
     show_default=True,
     help="How long requests in flight may finish at the end.",

@@ -22,6 +22,7 @@ from eldr_runtime.worker_choice import Decision
 
 COMPLETIONS = "/v1/completions"
 CHAT_COMPLETIONS = "/v1/chat/completions"
+NESTED_TOO_DEEPLY = "the body is nested too deeply"
 
 
 def outcome_of(error: RouterError, *, has_decision: bool) -> Outcome:
@@ -61,9 +62,13 @@ def parse_call(path: str, data: bytes, headers: Mapping[str, str]) -> Call:
     except ValueError as error:
         raise BadRequest(f"the body is not JSON: {error}") from error
     except RecursionError as error:
-        raise BadRequest("the body is nested too deeply") from error
+        raise BadRequest(NESTED_TOO_DEEPLY) from error
     if not isinstance(body, dict):
         raise BadRequest(f"the body is a JSON {type(body).__name__}; must be an object")
+    stream = body.get("stream")
+    if stream is not None and not isinstance(stream, bool):
+        # vLLM takes 1 and "yes" for true: it would stream where the router waits for one document.
+        raise BadRequest(f"stream is {str(stream)[:80]!r}; must be true or false", parameter="stream")
     prompt = body.get("prompt")
     if (
         path == COMPLETIONS

@@ -16,6 +16,7 @@ from eldr_runtime.router.errors import (
     RouterError,
     StreamBroken,
     UpstreamFailed,
+    UpstreamRefused,
     UpstreamTimeout,
 )
 from eldr_runtime.router.exchange import Exchange
@@ -70,21 +71,15 @@ class Legs:
             return await self._prefill_once(exchange)
 
     async def decode(self, exchange: Exchange, hand_off: JsonObject | None, client: ClientConnection) -> None:
-        """Choose a decode worker and stream its answer to the client, counted as in flight all the while."""
-        candidates = self._candidates(exchange, exchange.snapshot.decode, "decode")
-        exchange.candidates = candidates
-        exchange.decision = self._decide(exchange, candidates)
-        worker_id = exchange.decision.worker_id
-        with self.decode_load.acquire(worker_id):
-            try:
-                with self._noted(exchange, worker_id):
-                    await self._relay(exchange, hand_off, client, worker_id)
-            except UpstreamFailed as error:
-                # The answer was whole and only its connection ended badly: nothing of it is missing.
-                if not client.is_complete:
-                    if client.has_begun:
-                        raise StreamBroken(error.message) from error
-                    raise
+        """Choose a decode worker and stream its answer to the client, counted as in flight all the while.
+
+        What only this leg checks, such as `max_tokens`, may be refused here: nobody fetches the KV then.
+        """
+        try:
+            await self._decode(exchange, hand_off, client)
+        except UpstreamRefused:
+            await self.release(exchange, hand_off)
+            raise
 
     def may_retry_decode(self, exchange: Exchange, error: UpstreamFailed) -> bool:
         """Return whether another decode worker may be asked after this failure."""
@@ -110,6 +105,24 @@ class Legs:
             self.metrics.released(succeeded=False)
         else:
             self.metrics.released(succeeded=True)
+
+    async def _decode(
+        self, exchange: Exchange, hand_off: JsonObject | None, client: ClientConnection
+    ) -> None:
+        candidates = self._candidates(exchange, exchange.snapshot.decode, "decode")
+        exchange.candidates = candidates
+        exchange.decision = self._decide(exchange, candidates)
+        worker_id = exchange.decision.worker_id
+        with self.decode_load.acquire(worker_id):
+            try:
+                with self._noted(exchange, worker_id):
+                    await self._relay(exchange, hand_off, client, worker_id)
+            except UpstreamFailed as error:
+                # The answer was whole and only its connection ended badly: nothing of it is missing.
+                if not client.is_complete:
+                    if client.has_begun:
+                        raise StreamBroken(error.message) from error
+                    raise
 
     async def _prefill_once(self, exchange: Exchange) -> JsonObject | None:
         snapshot, call = exchange.snapshot, exchange.call

@@ -8,8 +8,8 @@ from starlette.types import Receive, Scope, Send
 from eldr_runtime.router.attempts import request_id_from
 from eldr_runtime.router.client_connection import REQUEST_ID_HEADER, ClientConnection
 from eldr_runtime.router.data_plane import DataPlane
-from eldr_runtime.router.errors import ClientGone, NoWorker, RouterError, UpstreamFailed
-from eldr_runtime.router.exchange import Exchange, outcome_of, parse_call
+from eldr_runtime.router.errors import BadRequest, ClientGone, NoWorker, RouterError, UpstreamFailed
+from eldr_runtime.router.exchange import NESTED_TOO_DEEPLY, Exchange, outcome_of, parse_call
 from eldr_runtime.router.request_clock import RequestClock
 from eldr_runtime.routing_event import Outcome
 from eldr_runtime.serving_engine import JsonObject
@@ -45,7 +45,9 @@ class GenerationEndpoint:
             ended = COMPLETED
             exchange.outcome = Outcome.COMPLETED
             plane.proof.given()
-        except RouterError as error:
+        except (RouterError, RecursionError) as caught:
+            # Parsing takes a body that is nested a little deeper than writing it for a worker does.
+            error = caught if isinstance(caught, RouterError) else BadRequest(NESTED_TOO_DEEPLY)
             ended = error.code
             if exchange is not None:
                 exchange.outcome = outcome_of(error, has_decision=exchange.decision is not None)

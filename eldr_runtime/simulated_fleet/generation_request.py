@@ -41,6 +41,7 @@ def parse_generation_request(body: bytes, *, is_chat: bool) -> GenerationRequest
     """Return the request of this body; InvalidMessage names what it breaks."""
     document = _object("body", parse_json(body))
     prompt, tokens = _chat_prompt(document) if is_chat else _completion_prompt(document)
+    _refuse_half_pairs("messages" if is_chat else "prompt", prompt)
     max_tokens = _max_tokens(document)
     n_context = len(tokens) + max_tokens
     if n_context > MAX_MODEL_TOKENS:
@@ -92,6 +93,15 @@ def _refuse_other_than(document: JsonObject, field: str, allowed: int) -> None:
         raise InvalidMessage(
             field=field, value=value, limit=f"{allowed}: the simulated worker knows no other"
         )
+
+
+def _refuse_half_pairs(field: str, prompt: str) -> None:
+    """Refuse half a surrogate pair as vLLM's tokenizer does; JSON may carry one."""
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        limit = "a text without half a surrogate pair"
+        raise InvalidMessage(field=field, value=prompt[error.start], limit=limit) from error
 
 
 def _completion_prompt(document: JsonObject) -> tuple[str, tuple[str, ...]]:

@@ -121,11 +121,27 @@ def test_it_ends_whole_starts_again_with_the_same_keys_and_names_what_died(
     assert "another `eldr up` runs with --data" in third.said()
     assert len(second.left()) == 4
 
-    os.kill(folder.read_run().pids["router"], signal.SIGKILL)
+    os.kill(folder.read_processes().pids["router"], signal.SIGKILL)
     assert second.end() == 1
     assert "router ended with status -9; the end of" in second.said()
     assert "listens on http://" in second.said().rpartition("router.log:")[2]
     assert second.left() == []
+
+
+def test_what_a_start_that_was_killed_has_started_is_named(
+    start_up: Callable[[], Up], tmp_path: Path
+) -> None:
+    folder = RunFolder(path=tmp_path / "data")
+    killed = start_up()
+    killed.wait_until("first process", lambda: "controlplane" in folder.read_processes().pids)
+    assert killed.end(signal.SIGKILL) == -signal.SIGKILL
+    pid = folder.read_processes().pids["controlplane"]
+    try:
+        again = start_up()
+        assert again.end() == 2
+        assert f"end them: controlplane {pid}" in again.said()
+    finally:
+        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -172,6 +172,8 @@ class FakeDecodeWorker(FakeWorker):
         hand_off = body.get("kv_transfer_params")
         if hand_off is None and self.needs_hand_off:
             return web.json_response({"error": {"message": "no kv_transfer_params"}}, status=400)
+        if body.get("max_tokens", 1) < 1:
+            return web.json_response({"error": {"message": "max_tokens is too small"}}, status=400)
         if hand_off is not None:
             self.kv.held.difference_update(hand_off["remote_block_ids"])
         is_chat = request.path.endswith("/chat/completions")

@@ -77,6 +77,8 @@ def test_refuses_a_router_heartbeat(change: dict[str, object], field: str) -> No
     [
         ({"fleet": ""}, "$.fleet"),
         ({"worker_id": ""}, "$.worker_id"),
+        ({"worker_id": "two words"}, "$.worker_id"),
+        ({"worker_id": "w" * 129}, "$.worker_id"),
         ({"role": "both"}, "$.role"),
         ({"url": "decode-0"}, "$.url"),
         ({"state": "lost"}, "$.state"),

@@ -139,7 +139,9 @@ def test_refuses_other_versions_before_anything_else(version: object) -> None:
         message_from_json(Whole, json.dumps({"v": version, "nothing": "else fits"}))
 
 
-@pytest.mark.parametrize("text", ["", "{", b"\xff\xfe\x00", "[" * 100_000, '{"count": NaN}', "-Infinity"])
+@pytest.mark.parametrize(
+    "text", ["", "{", b"\xff\xfe\x00", "[" * 100_000, '{"count": NaN}', "-Infinity", "9" * 5_000]
+)
 def test_refuses_what_is_not_json(text: str | bytes) -> None:
     with pytest.raises(InvalidMessage):
         parse_json(text)

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, func, or_, select, update
+from sqlalchemy import ColumnElement, func, or_, select, text, update
 
 from controlplane.domain.alerts import ApiKey, Role
 from controlplane.storage.database import ReadSession, WriteSession
@@ -12,6 +12,12 @@ from controlplane.storage.models.access import ApiKeyRow
 def find_key(session: ReadSession, key_id: str) -> ApiKeyRow | None:
     """Find a key by its id, revoked and expired ones too."""
     return session.get(ApiKeyRow, key_id)
+
+
+def lock_keys(session: WriteSession) -> None:
+    """Have other changes of keys wait until this transaction ends; SQLite has one writer anyway."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text(f"LOCK TABLE {ApiKeyRow.__tablename__} IN SHARE ROW EXCLUSIVE MODE"))
 
 
 def add_key(session: WriteSession, row: ApiKeyRow) -> None:

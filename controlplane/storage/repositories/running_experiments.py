@@ -1,11 +1,9 @@
 """The experiment that runs now, which the routing config and every change of live state ask for."""
 
-from datetime import datetime
-
 from sqlalchemy import select
 
 from controlplane.domain.telemetry import ExperimentState
-from controlplane.storage.database import ReadSession, WriteSession
+from controlplane.storage.database import ReadSession
 from controlplane.storage.models.telemetry import ExperimentRow
 
 
@@ -15,13 +13,3 @@ def find_running(session: ReadSession, fleet: str) -> ExperimentRow | None:
         ExperimentRow.fleet == fleet, ExperimentRow.state == ExperimentState.RUNNING
     )
     return session.scalars(statement.order_by(ExperimentRow.id.desc()).limit(1)).one_or_none()
-
-
-def stop_running(session: WriteSession, fleet: str, now: datetime) -> ExperimentRow | None:
-    """Stop the running experiment of a fleet, whose windows so far are kept."""
-    row = find_running(session, fleet)
-    if row is not None:
-        row.state = ExperimentState.STOPPED
-        row.finished_at = now
-        session.flush()
-    return row

@@ -237,4 +237,7 @@ def test_an_experiment_holds_promotions_and_a_rollback_ends_it(
     assert live.roll_back().status_code == 200
     with control_plane.database.read() as session:
         assert session.query(ExperimentRow).one().state == ExperimentState.STOPPED
+    stop, back = live.operator.get("/v1/audit").json()["items"][1::-1]
+    assert (stop["resource"], stop["action"]) == ("experiment", "stop")
+    assert (stop["actor"], stop["reason"]) == (back["actor"], back["reason"])
     assert live.promote(versions[2]).status_code == 200

@@ -1,8 +1,11 @@
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import asdict
+
 import httpx
 import pytest
 
-from controlplane.domain.alerts import Role
-from controlplane.services.manage_keys import bootstrap_admin_key
+from controlplane.domain.alerts import CreateApiKey, Role
+from controlplane.services.manage_keys import bootstrap_admin_key, make_key, revoke_key
 
 PROBLEM = "application/problem+json"
 
@@ -68,6 +71,31 @@ def test_two_usable_keys_cannot_have_one_name(admin: httpx.Client) -> None:
     command = {"name": "twin", "role": "viewer", "reason": "r"}
     assert admin.post("/v1/keys", json=command).status_code == 201
     assert admin.post("/v1/keys", json=command).status_code == 409
+
+
+def test_of_two_keys_made_at_once_one_gets_the_name(control_plane, admin: httpx.Client) -> None:
+    admin.get("/v1/keys")  # notes the use of the key, which writes
+    command = CreateApiKey(name="twin", role=Role.VIEWER, reason="r")
+    with ThreadPoolExecutor(1) as pool:
+        with control_plane.change() as change:
+            make_key(change, command)
+            second = pool.submit(admin.post, "/v1/keys", json=asdict(command))
+            wait([second], timeout=0.5)
+        assert second.result().status_code == 409
+
+
+def test_two_admins_cannot_revoke_each_other_at_once(control_plane, admin: httpx.Client) -> None:
+    admin.get("/v1/keys")
+    own = next(key for key in admin.get("/v1/keys").json()["items"] if key["role"] == "admin")
+    with control_plane.change() as change:
+        other = make_key(change, CreateApiKey(name="other", role=Role.ADMIN, reason="r"))
+    with ThreadPoolExecutor(1) as pool:
+        with control_plane.change() as change:
+            revoke_key(change, other.key.id, "r")
+            second = pool.submit(admin.post, f"/v1/keys/{own['id']}/revoke", json={"reason": "r"})
+            wait([second], timeout=0.5)
+        assert second.result().status_code == 409
+    assert admin.get("/v1/keys").status_code == 200
 
 
 def test_the_last_admin_key_stays(control_plane, admin: httpx.Client) -> None:

@@ -62,6 +62,60 @@ def test_a_body_that_is_no_object_is_refused(admin, body: bytes) -> None:
     assert_problem(answer, answer.status_code)
 
 
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "0001-01-01T00:00:00+14:00",
+        "0001-01-01T00:00:00Z",
+        "9999-12-31T23:59:59-14:00",
+        "9999-12-31T23:59:59Z",
+    ],
+)
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("live", "at"),
+        ("metrics", "since"),
+        ("metrics", "until"),
+        ("unions", "since"),
+        ("decisions", "since"),
+        ("drift", "since"),
+    ],
+)
+def test_a_time_at_an_end_of_the_calendar_is_refused(
+    viewer, fleet, path: str, field: str, moment: str
+) -> None:
+    problem = assert_problem(viewer.get(f"/v1/fleets/{fleet}/{path}", params={field: moment}), 422)
+    assert (problem["field"], problem["limit"]) == (field, "must be a time of the years 1970 to 2999")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/v1/audit?cursor={'9' * 20}",
+        f"/v1/fleets/demo/decisions?cluster={'9' * 20}",
+    ],
+)
+def test_a_number_that_no_column_holds_is_refused(viewer, fleet, path: str) -> None:
+    assert_problem(viewer.get(path), 422)
+
+
+@pytest.mark.parametrize("character", ["\\u0000", "\\ud800"])
+def test_a_text_that_no_column_holds_is_stored_whole_or_refused(
+    control_plane, operator, fleet, character: str
+) -> None:
+    body = b'{"tau": 0.5, "reason": "a' + character.encode() + b'b"}'
+    headers = {"If-Match": "*", "Content-Type": "application/json"}
+    answer = operator.patch(f"/v1/fleets/{fleet}/settings", content=body, headers=headers)
+    has_place = control_plane.database.is_sqlite and character == "\\u0000"
+    assert answer.status_code == (200 if has_place else 422), answer.text
+    assert operator.get(f"/v1/fleets/{fleet}/settings").json()["tau"] == (0.5 if has_place else 0.1)
+
+
+def test_a_path_with_a_nul_is_an_unknown_name_or_refused(control_plane, viewer) -> None:
+    assert_problem(viewer.get("/v1/fleets/a%00b"), 404 if control_plane.database.is_sqlite else 422)
+
+
 @pytest.mark.parametrize("kind", ["application/json", "application/octet-stream", "text/plain"])
 def test_a_message_over_the_limit_is_refused(anonymous, kind: str) -> None:
     body = b'{"name": "' + b"x" * (32 * 1024 * 1024) + b'"}'

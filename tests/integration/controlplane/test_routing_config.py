@@ -131,3 +131,13 @@ def test_a_router_elsewhere_is_refused(service, viewer, path: str) -> None:
 def test_who_may_read_the_config(viewer, anonymous, path: str) -> None:
     assert viewer.get(f"{path}/routing-config").status_code == 200
     assert anonymous.get(f"{path}/routing-config").status_code == 401
+
+
+@pytest.mark.parametrize(("reported", "told"), [("push", "push"), ("pull", "pull"), (None, "pull")])
+def test_routers_are_told_how_a_worker_hands_over(
+    service, path: str, worker_heartbeat, reported: str | None, told: str
+) -> None:
+    beat = service.post(f"{path}/workers/heartbeat", json=worker_heartbeat | {"transfer_mode": reported})
+    assert beat.status_code == 200, beat.text
+    (worker,) = config_of(service, path).workers
+    assert worker.transfer_mode == told

@@ -52,12 +52,18 @@ def test_only_what_routers_must_know_raises_the_generation(beat, viewer, service
         beat(**same)
         assert generation(viewer, fleet) == 2
     for n_changes, changed in enumerate(
-        ({"state": "draining"}, {"state": "ready"}, {"url": "http://127.0.0.1:9001"}, {"capacity": 32})
+        (
+            {"state": "draining"},
+            {"state": "ready"},
+            {"transfer_mode": "push"},
+            {"transfer_mode": "pull", "url": "http://127.0.0.1:9001"},
+            {"url": "http://127.0.0.1:9001", "capacity": 32},
+        )
     ):
-        beat(**({"url": "http://127.0.0.1:9001"} if n_changes == 3 else {}) | changed)
+        beat(**changed)
         assert generation(viewer, fleet) == 3 + n_changes
     assert beat(worker_id="prefill-0", role="prefill").status_code == 200
-    assert generation(viewer, fleet) == 7
+    assert generation(viewer, fleet) == 8
 
 
 def test_an_unchanged_heartbeat_is_one_update(beat, control_plane, service, fleet) -> None:
@@ -211,13 +217,23 @@ def test_a_known_worker_cannot_change_its_model(beat, viewer, service, fleet) ->
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("state", "lost"), ("capacity", 0), ("role", "both"), ("v", 99), ("worker_id", "")]
+    ("field", "value"),
+    [
+        ("state", "lost"),
+        ("capacity", 0),
+        ("role", "both"),
+        ("v", 99),
+        ("worker_id", ""),
+        ("worker_id", "two words"),
+    ],
 )
 def test_a_heartbeat_outside_its_limits_names_the_field(
     beat, service, fleet, field: str, value: object
 ) -> None:
     refused = beat(**{field: value})
     assert (refused.status_code, refused.json()["field"]) == (422, field)
+    # Taken in, it would keep all routers of the fleet from every later configuration.
+    assert service.get(f"/v1/fleets/{fleet}/routing-config").status_code == 200
 
 
 def test_only_services_report(viewer, operator, fleet, worker_heartbeat) -> None:

@@ -140,6 +140,8 @@ async def test_metrics_page(fleet, router):
         (b"[1]", "the body is a JSON list; must be an object"),
         (b'{"prompt": ["a", "b"]}', "prompt is a list of 2 prompts; must be one prompt a request"),
         (b"[" * 100_000, "the body is nested too deeply"),
+        (b'{"prompt": "a", "stream": 1}', "stream is '1'; must be true or false"),
+        (b'{"prompt": "a", "stream": "yes"}', "stream is 'yes'; must be true or false"),
     ],
 )
 async def test_a_bad_body_is_refused_in_openai_shape(fleet, router, data, message):
@@ -149,6 +151,21 @@ async def test_a_bad_body_is_refused_in_openai_shape(fleet, router, data, messag
     assert message in error["message"]
     assert error["type"] == "invalid_request_error"
     assert [each for worker in fleet.workers for each in worker.received] == []
+    router.assert_nothing_in_flight()
+
+
+async def test_a_body_of_any_depth_gets_an_answer_in_openai_shape(router):
+    """Some depths are parsed and cannot be written again for a worker."""
+    statuses = set()
+    for depth in range(900, 1000):
+        data = b'{"prompt": "a", "extra": ' + b"[" * depth + b"]" * depth + b"}"
+        async with router.session.post(f"{router.url}/v1/completions", data=data) as response:
+            document = await response.json()
+        assert response.status in (200, 400), document
+        statuses.add(response.status)
+        if response.status == 400:
+            assert document["error"]["message"] == "the body is nested too deeply"
+    assert statuses == {200, 400}
     router.assert_nothing_in_flight()
 
 

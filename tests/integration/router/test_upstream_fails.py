@@ -136,7 +136,18 @@ async def test_a_4xx_of_decode_is_passed_on(fleet, router, status):
     got, data = await router.stream()
     assert got == status
     assert json.loads(data)["error"]["message"] == f"decode-0 says {status}"
-    assert len(fleet.received("decode")) == 1
+    assert [each.body["stream"] for each in fleet.received("decode")] == [
+        True,
+        False,
+    ]  # the other is a release
+    assert await router.ended(1) == {"refused_by_worker": 1}
+
+
+async def test_what_only_decode_refuses_leaves_no_kv_behind(fleet, router):
+    status, answer = await router.complete(max_tokens=0)
+    assert (status, answer["error"]["message"]) == (400, "max_tokens is too small")
+    assert fleet.kv.held == set()
+    assert fleet.received("decode")[-1].body["max_tokens"] == 1
     assert await router.ended(1) == {"refused_by_worker": 1}
 
 

@@ -34,6 +34,19 @@ def test_chat_joins_its_messages() -> None:
     assert request.prompt_tokens == 4
 
 
+@pytest.mark.parametrize(
+    ("is_chat", "fields", "field"),
+    [
+        (False, {"prompt": "a \ud800"}, "prompt"),
+        (True, {"messages": [{"role": "user", "content": "\udfff"}]}, "messages"),
+    ],
+)
+def test_half_a_surrogate_pair_is_refused(is_chat: bool, fields: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidMessage) as refused:
+        parse(is_chat, **fields)
+    assert refused.value.field == field
+
+
 def test_defaults_are_vllms() -> None:
     request = parse(prompt="a")
     assert (request.max_tokens, request.is_streamed, request.includes_usage) == (16, False, False)

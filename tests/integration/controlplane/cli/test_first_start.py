@@ -8,14 +8,17 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
+from controlplane.cli.engines import SimulatedEngine
 from controlplane.cli.main import run
-from controlplane.cli.run_folder import RunFolder
-from controlplane.cli.stack import prepare_database
+from controlplane.cli.run_folder import FolderOfOtherModel, Keys, RunFolder
+from controlplane.cli.stack import Stack, StackSettings, prepare_database
+from controlplane.client import ControlPlaneClient
 from controlplane.domain.alerts import Role
 from controlplane.services.manage_keys import authenticate, list_keys
 from controlplane.storage.database import Database
@@ -57,6 +60,20 @@ def test_a_folder_whose_keys_are_gone_is_refused_and_makes_no_new_ones(folder: R
     with pytest.raises(UnreadableFile, match=r"keys\.json is not there"):
         prepare_database(folder)
     assert not folder.keys_file.exists()
+
+
+def test_a_folder_with_the_fleet_of_another_model_is_refused_before_workers_are(
+    control_plane, admin, folder: RunFolder
+) -> None:
+    stack = Stack(StackSettings(folder=folder), Keys(admin="a", operator="o", service="s"))
+    with ControlPlaneClient(control_plane.url, control_plane.secret_of(Role.ADMIN), "demo") as client:
+        stack.ensure_fleet(client)
+        stack.ensure_fleet(client)
+        assert [fleet.shape for fleet in client.fleets()] == [SimulatedEngine.GENERATED]
+        other = SimulatedEngine(shape=replace(SimulatedEngine.GENERATED, n_layers=24))
+        stack = Stack(StackSettings(folder=folder, engine=other), stack.keys)
+        with pytest.raises(FolderOfOtherModel, match="give another folder with --data"):
+            stack.ensure_fleet(client)
 
 
 @pytest.mark.parametrize(

@@ -108,3 +108,18 @@ def test_a_fleet_nobody_knows_and_a_key_nobody_knows(eldr_as) -> None:
     unknown = operator("tau", "show", "--api-key", "eldr_1_2")
     assert unknown.status == 2
     assert "the key is not known" in unknown.err
+
+
+@pytest.mark.parametrize("name", ["a\nb", "../../fleets/demo", "a?b#c", "\udcff"])
+def test_an_argument_that_is_no_name_stays_one_part_of_the_path(eldr_as, name: str) -> None:
+    ended = eldr_as(Role.ADMIN)("keys", "revoke", name, "--reason", "typing mistake")
+    assert (ended.status, ended.out) == (2, "")
+    assert len(ended.err.splitlines()) == 1
+    assert "there is no key" in ended.err or f"POST /v1/keys/{name}/revoke" in ended.err
+
+
+def test_a_reason_that_is_no_text_is_refused(eldr) -> None:
+    ended = eldr("tau", "set", 0.2, "--reason", "half a pair \udcff")
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err == "eldr: '\\udcff' is no text that can be sent\n"
+    assert eldr("tau", "show", "--json").document["revision"] == 1

@@ -23,7 +23,6 @@ def folder(tmp_path: Path) -> RunFolder:
             dashboard_url=None,
             fleet_control_url=None,
             load_control_url=NOBODY,
-            pids={},
         )
     )
     return folder
@@ -87,3 +86,47 @@ def test_a_moment_needs_a_time_zone(eldr, folder: RunFolder) -> None:
         ended = eldr("versions", "live", "--at", text, "--data", folder.path)
         assert ended.status == 2
         assert message in ended.err
+
+
+@pytest.mark.parametrize(
+    ("address", "key", "said"),
+    [
+        ("http://[::1", "eldr_a_1", "'http://[::1' is no address of a control plane"),
+        ("http://127.0.0.1:port", "eldr_a_1", "is no address of a control plane"),
+        ("http://a\nb", "eldr_a_1", "is no address of a control plane"),
+        ("ftp://127.0.0.1", "eldr_a_1", "no answer from ftp://127.0.0.1"),
+        (NOBODY, "eldr_a_ü", "the API key has a character that no key has"),
+    ],
+)
+def test_an_address_or_a_key_that_can_be_none_is_named(
+    eldr, monkeypatch: pytest.MonkeyPatch, address: str, key: str, said: str
+) -> None:
+    monkeypatch.setenv("ELDR_API_KEY", key)
+    ended = eldr("tau", "show", "--control-plane", address, "--fleet", "demo")
+    assert (ended.status, ended.out) == (2, "")
+    assert said in ended.err
+    assert "eldr_a_" not in ended.err
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("tau", "set"), "TAU"),
+        (("tau", "set", "0.1", "--load-cap"), "--load-cap"),
+        (("tau", "set", "0.1", "--revert-after"), "--revert-after"),
+        (("keys", "create", "k", "--role", "viewer", "--expires-in"), "--expires-in"),
+        (("alerts", "silence", "a", "--seconds"), "--seconds"),
+        (("drift", "list", "--hours"), "--hours"),
+        (("drift", "inject", "--share"), "--share"),
+        (("load", "--router", NOBODY, "--for"), "--for"),
+        (("fleet", "--drain-seconds"), "--drain-seconds"),
+        (("up", "--for"), "--for"),
+    ],
+)
+def test_no_option_takes_what_is_no_finite_number(
+    eldr, arguments: tuple[str, ...], option: str, number: str
+) -> None:
+    ended = eldr(*arguments, number)
+    assert (ended.status, ended.out) == (2, "")
+    assert f"Invalid value for '{option}'" in ended.err

@@ -1,4 +1,3 @@
-import json
 import stat
 import subprocess
 import sys
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.cli.run_folder import FolderInUse, Keys, Run, RunFolder
+from controlplane.cli.run_folder import FolderInUse, Keys, Processes, Run, RunFolder
 from eldr_runtime.errors import UnreadableFile
 
 KEYS = Keys(admin="eldr_a_1", operator="eldr_o_2", service="eldr_s_3")
@@ -23,7 +22,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def run_of() -> Callable[..., Run]:
-    def build(**pids: int) -> Run:
+    def build() -> Run:
         return Run(
             fleet="demo",
             control_plane_url="http://127.0.0.1:1",
@@ -31,7 +30,6 @@ def run_of() -> Callable[..., Run]:
             dashboard_url=None,
             fleet_control_url="http://127.0.0.1:3",
             load_control_url=None,
-            pids=pids,
         )
 
     return build
@@ -70,8 +68,8 @@ def test_keys_written_over_a_readable_file_are_not_readable(folder: RunFolder) -
 def test_run_is_read_as_it_was_written_and_then_removed(
     folder: RunFolder, run_of: Callable[..., Run]
 ) -> None:
-    folder.write_run(run_of(router=12))
-    assert folder.read_run() == run_of(router=12)
+    folder.write_run(run_of())
+    assert folder.read_run() == run_of()
     folder.remove_run()
     folder.remove_run()
     with pytest.raises(UnreadableFile, match="no `eldr up` runs"):
@@ -84,6 +82,9 @@ def test_missing_and_damaged_files_are_named(folder: RunFolder, run_of: Callable
     folder.keys_file.write_text('{"admin": "x"}')
     with pytest.raises(UnreadableFile, match=r"keys\.json: .*operator"):
         folder.read_keys()
+    (folder.path / "run.json").write_text("[" * 100_000)
+    with pytest.raises(UnreadableFile, match=r"run\.json"):
+        folder.read_run()
     (folder.path / "run.json").write_text("{")
     with pytest.raises(UnreadableFile, match=r"run\.json"):
         folder.read_run()
@@ -96,19 +97,18 @@ def test_a_folder_serves_one_run_at_a_time(folder: RunFolder) -> None:
         pass
 
 
-def test_processes_left_over_from_a_killed_run_are_named(
-    folder: RunFolder, run_of: Callable[..., Run]
-) -> None:
+def test_processes_left_over_from_a_killed_run_are_named(folder: RunFolder) -> None:
+    """Also where it was killed before it had started all of them and could say where they are."""
     with sleeping("controlplane.cli.main") as pid:
-        folder.write_run(run_of(router=pid, load=2**22 + 1))
+        folder.write_processes(Processes(pids={"router": pid, "load": 2**22 + 1}))
         with pytest.raises(FolderInUse, match=f"end them: router {pid}$"), folder.in_use():
             pass
 
 
-def test_a_process_id_that_was_given_to_somebody_else_is_no_reason_to_refuse(
-    folder: RunFolder, run_of: Callable[..., Run]
-) -> None:
+def test_a_process_id_that_was_given_to_somebody_else_is_no_reason_to_refuse(folder: RunFolder) -> None:
     with sleeping("another program") as pid:
-        folder.write_run(run_of(router=pid))
+        folder.write_processes(Processes(pids={"router": pid}))
         with folder.in_use():
-            assert json.loads((folder.path / "run.json").read_text())["pids"] == {"router": pid}
+            assert folder.read_processes().pids == {"router": pid}
+    folder.remove_run()
+    assert folder.read_processes().pids == {}
