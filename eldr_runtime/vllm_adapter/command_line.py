@@ -7,7 +7,6 @@ from pathlib import Path
 from eldr_runtime.vllm_adapter.launch_settings import Device, KvConnector, LaunchSettings
 
 Json = dict[str, object]
-NIXL_PAUSE_MICROSECONDS = 1_000
 # For vLLM's CPU build inside one Python process, as tests and benchmarks run it: no servers, no network.
 IN_PROCESS_ENVIRONMENT: Mapping[str, str] = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -105,5 +104,5 @@ def _cpu_environment() -> dict[str, str]:
     return {
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "ELDR_NIXL_PAUSE_MICROSECONDS": str(NIXL_PAUSE_MICROSECONDS),
+        "ELDR_SHARED_CORES": "1",
     }

@@ -4,11 +4,11 @@ import os
 
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
-from eldr_runtime.vllm_adapter.nixl_pace import slow_down_nixl
+from eldr_runtime.vllm_adapter.shared_cores import share_cores
 
 NAME = "EldrConnector"
 MODULE = "eldr_runtime.vllm_adapter.connector"
-NIXL_PAUSE = "ELDR_NIXL_PAUSE_MICROSECONDS"
+SHARED_CORES = "ELDR_SHARED_CORES"
 
 
 def register() -> None:
@@ -17,6 +17,5 @@ def register() -> None:
         KVConnectorFactory.get_connector_class_by_name(NAME)
     except ValueError:
         KVConnectorFactory.register_connector(NAME, MODULE, NAME)
-    pause = os.environ.get(NIXL_PAUSE)
-    if pause is not None:
-        slow_down_nixl(int(pause))
+    if os.environ.get(SHARED_CORES) == "1":
+        share_cores()

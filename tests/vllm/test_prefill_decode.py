@@ -117,7 +117,7 @@ def fleet(checkpoint: Path, engine_environment: dict, tmp_path_factory) -> Itera
             environment = {
                 **os.environ, **engine_environment, "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
                 "UCX_TLS": "tcp,self,sm", "UCX_NET_DEVICES": "lo", "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
-                "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()), "ELDR_NIXL_PAUSE_MICROSECONDS": "1000",
+                "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()), "ELDR_SHARED_CORES": "1",
             }  # fmt: skip
             workers.append((start(checkpoint, log, port, role, extra, environment), port, log))
         for process, port, log in workers:

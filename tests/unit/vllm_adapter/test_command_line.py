@@ -58,7 +58,7 @@ def test_environment_of_a_cpu_worker_on_loopback(make_launch, tmp_path: Path) ->
         "VLLM_NO_USAGE_STATS": "1", "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
         "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT": "5600",
         "UCX_TLS": "tcp,self,sm", "UCX_NET_DEVICES": "lo", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "ELDR_NIXL_PAUSE_MICROSECONDS": "1000", "HF_HUB_OFFLINE": "1",
+        "ELDR_SHARED_CORES": "1", "HF_HUB_OFFLINE": "1",
     }  # fmt: skip
 
 
