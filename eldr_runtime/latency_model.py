@@ -94,6 +94,16 @@ class LatencyPreset:
     notes: str = ""
     origins: tuple[ConstantOrigin, ...] = ()
 
+    def note_on(self, shape: ModelShape) -> str | None:
+        """Say what these step times mean for a model of another shape; None for the preset's own."""
+        if (self.shape.n_layers, self.shape.n_experts) == (shape.n_layers, shape.n_experts):
+            return None
+        return (
+            f"step times are those of {self.name}, {self.shape.n_layers} layers of {self.shape.n_experts} "
+            f"experts; {shape.n_layers} layers of {shape.n_experts} stand in for them: a step counts the "
+            "active experts a layer, on average over layers"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyRows:

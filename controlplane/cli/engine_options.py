@@ -11,6 +11,7 @@ from eldr_runtime.cli.numbers import NumberRange
 from eldr_runtime.cli.option_group import option_group
 from eldr_runtime.cli.shipped import CHECKPOINT, PROMPTS
 from eldr_runtime.errors import InvalidTrace, UnreadableFile
+from eldr_runtime.latency_model import find_preset
 from eldr_runtime.trace_files import load_trace
 from eldr_runtime.vllm_adapter.cpu_environment import ensure_cpu_environment
 
@@ -127,6 +128,8 @@ def _simulated(pack: Path | None) -> SimulatedEngine:
         raise InvalidTrace(
             field="decode_counts", value=None, limit="present: they say how decodes use experts"
         )
+    if (note := find_preset(SimulatedEngine.PRESET).note_on(trace.shape)) is not None:
+        say(f"note: {note}")
     return SimulatedEngine(shape=trace.shape, pack=pack.resolve())
 
 

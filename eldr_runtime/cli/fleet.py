@@ -140,10 +140,12 @@ def fleet_command(
 
     On SIGTERM the workers announce that they drain, finish their requests and end.
     """
-    pool = source.open()
+    pool, preset = source.open(), find_preset(preset_name)
+    if (note := preset.note_on(pool.shape)) is not None:
+        say(f"note: {note}")
     decode = DecodeSettings(
         model=pool.shape.model,
-        preset=find_preset(preset_name),
+        preset=preset,
         stream_interval_tokens=stream_interval,
         max_running=max_running,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from eldr_runtime.errors import InvalidConfig, ModelMismatch
+from eldr_runtime.errors import InvalidConfig
 from eldr_runtime.routing_config import WorkerEntry, WorkerRole, WorkerState
 from eldr_runtime.simulated_fleet.decode_worker import DecodeSettings, DecodeWorker
 from eldr_runtime.simulated_fleet.prefill_worker import PrefillWorker
@@ -76,13 +76,6 @@ class Fleet:
         membership: Membership | None = None,
         on_decode_finished: OnDecodeFinished | None = None,
     ) -> None:
-        preset = settings.decode.preset
-        if (preset.shape.n_layers, preset.shape.n_experts) != (pool.shape.n_layers, pool.shape.n_experts):
-            message = (
-                f"profiles are of {pool.shape.n_layers} layers x {pool.shape.n_experts} experts, preset "
-                f"{preset.name} of {preset.shape.n_layers} x {preset.shape.n_experts}"
-            )
-            raise ModelMismatch(message)
         self._settings = settings
         self._pool = pool
         self._membership: Membership = membership or NoMembership()

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -137,3 +139,11 @@ class TestFit:
             LatencyRows(active_experts=good, batch=np.ones(2), kv_tokens=good, step_ms=good)
         with pytest.raises(InvalidValue, match=r"kv_tokens is -1\.0"):
             LatencyRows(active_experts=good, batch=good, kv_tokens=-good, step_ms=good)
+
+
+def test_profiles_of_another_shape_are_said_to_stand_in() -> None:
+    preset = find_preset("qwen3-30b-a3b-mi300x")
+    assert preset.note_on(preset.shape) is None
+    note = preset.note_on(replace(preset.shape, n_layers=6, n_experts=64))
+    assert note is not None
+    assert "48 layers of 128 experts; 6 layers of 64 stand in" in note
