@@ -4,16 +4,17 @@ Two of its loops burn a core each while there is nothing to do, and workers that
 by them, until the leases of their KV expire:
 
 - NIXL's Python wrapper fixes the pause of its progress thread at zero.
-- For a second after each message the engine and its worker look for the next without a pause; they are told
-  of it anyhow, by a socket.
+- For a second after each message the engine and its worker look for the next without a pause.
 """
 
 import importlib
+import time
 from types import ModuleType
 
 from vllm.distributed.device_communicators import shm_broadcast
 
 NIXL_PAUSE_MICROSECONDS = 1_000
+MESSAGE_PAUSE_SECONDS = 1e-4  # a step of a small model takes some milliseconds
 
 
 def share_cores() -> None:
@@ -24,7 +25,8 @@ def share_cores() -> None:
         except ImportError:
             continue
         _slow_down(api.nixlBind)
-    _wait_for_messages()
+    # Not by its own way of waiting, on a socket: it may miss a message, and then stands still for a while.
+    shm_broadcast.sched_yield = _rest
 
 
 def _slow_down(bindings: ModuleType) -> None:
@@ -40,14 +42,5 @@ def _slow_down(bindings: ModuleType) -> None:
     setattr(bindings, "nixlAgent", make_with_pause)  # noqa: B010  it is no attribute that mypy knows
 
 
-def _wait_for_messages() -> None:
-    condition = shm_broadcast.SpinCondition
-    begin = condition.__init__
-    if hasattr(begin, "eldr_shares_cores"):
-        return
-
-    def begin_without_spinning(self: object, *arguments: object, **options: object) -> None:
-        begin(self, *arguments, **{**options, "busy_loop_s": 0.0})
-
-    begin_without_spinning.eldr_shares_cores = True  # type: ignore[attr-defined]
-    condition.__init__ = begin_without_spinning
+def _rest() -> None:
+    time.sleep(MESSAGE_PAUSE_SECONDS)
