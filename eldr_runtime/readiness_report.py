@@ -112,7 +112,7 @@ def describe(report: ReadinessReport, batch_sizes: Sequence[int]) -> tuple[str, 
     size = deciding.batch_size
     sentences = [_verdict_sentence(report.verdict, deciding, report.least_gain_percent)]
     sentences += [
-        f"The best static grouping found with the true decode use (a heuristic) gives {o.percent:+.1f} %."
+        f"The best static grouping found with the true decode use (a heuristic) gives {o.percent:+z.1f} %."
         for o in report.oracle
         if o.batch_size == size
     ]
@@ -120,7 +120,7 @@ def describe(report: ReadinessReport, batch_sizes: Sequence[int]) -> tuple[str, 
     sentences += _category_sentences(report.categories)
     sentences += [
         f"Predicted change of time per output token at batch {size} on {report.preset_name}:"
-        f" {t.percent:+.1f} % ({t.interval[0]:+.1f} to {t.interval[1]:+.1f} %); {report.preset_source}."
+        f" {t.percent:+z.1f} % ({t.interval[0]:+z.1f} to {t.interval[1]:+z.1f} %); {report.preset_source}."
         for t in report.predicted_tpot
         if t.batch_size == size
     ]
@@ -135,8 +135,8 @@ def describe(report: ReadinessReport, batch_sizes: Sequence[int]) -> tuple[str, 
 def _verdict_sentence(verdict: Verdict, deciding: HeldOutUnion, least_gain_percent: float) -> str:
     low, high = deciding.interval
     measured = (
-        f"requests of one cluster load {deciding.mean_percent:+.1f} % experts at batch {deciding.batch_size}"
-        f" against mixed ones (95 % interval {low:+.1f} to {high:+.1f} %, {len(deciding.seeds)} splits)"
+        f"requests of one cluster load {deciding.mean_percent:+z.1f} % experts at batch {deciding.batch_size}"
+        f" against mixed ones (95 % interval {low:+z.1f} to {high:+z.1f} %, {len(deciding.seeds)} splits)"
     )
     matters = f"the {least_gain_percent:g} % that matters"
     meaning = {
@@ -154,7 +154,7 @@ def _cluster_sentences(clusters: Sequence[ClusterChange]) -> list[str]:
     n_nothing = sum(percent >= 0.0 for percent in percents)
     nothing = f"{n_nothing} of them gain nothing" if n_nothing else "each gains"
     return [
-        f"By cluster (first split): {min(percents):+.1f} to {max(percents):+.1f} % over {len(percents)}"
+        f"By cluster (first split): {min(percents):+z.1f} to {max(percents):+z.1f} % over {len(percents)}"
         f" clusters; {nothing}."
     ]
 

@@ -98,9 +98,9 @@ def _rows(experiment: Experiment) -> list[tuple[str, ...]]:
 
 
 def _effect(effect: Effect) -> tuple[str, ...]:
-    mean = "-" if effect.mean_percent is None else f"{effect.mean_percent:+.1f} %"
+    mean = "-" if effect.mean_percent is None else f"{effect.mean_percent:+z.1f} %"
     interval = "-"
     if effect.interval_percent is not None:
         low, high = effect.interval_percent
-        interval = f"[{low:+.1f}, {high:+.1f}] %"
+        interval = f"[{low:+z.1f}, {high:+z.1f}] %"
     return (effect.metric, mean, interval, str(effect.n_pairs), effect.verdict)

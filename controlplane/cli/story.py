@@ -234,4 +234,4 @@ def _in_words(effect: Effect) -> str:
     if effect.mean_percent is None or effect.interval_percent is None:
         return f"{effect.verdict} after {effect.n_pairs} pairs"
     low, high = effect.interval_percent
-    return f"{effect.mean_percent:+.1f} % [{low:+.1f}, {high:+.1f}], {effect.verdict}"
+    return f"{effect.mean_percent:+z.1f} % [{low:+z.1f}, {high:+z.1f}], {effect.verdict}"

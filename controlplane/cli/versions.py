@@ -103,7 +103,7 @@ def _find(client: ControlPlaneClient, number: int, given_as: str = "NUMBER") -> 
 
 
 def _row(version: Version) -> tuple[str, ...]:
-    union = "not judged" if version.held_out_percent is None else f"{version.held_out_percent:+.1f} %"
+    union = "not judged" if version.held_out_percent is None else f"{version.held_out_percent:+z.1f} %"
     made = version.created_at.strftime("%Y-%m-%d %H:%M:%S")
     clusters = str(version.n_centroids)
     return (str(version.number), version.state.value, version.origin, clusters, union, made)

@@ -181,8 +181,8 @@ def regression_reading(cluster: str, log_ratios: list[float]) -> Reading:
         n=result.n_pairs,
         fire_threshold=REGRESSION_PERCENT[0],
         clear_threshold=REGRESSION_PERCENT[1],
-        summary=f"median TPOT of cluster {cluster} is {mean or 0.0:+.1f} % against {CONTROL_ARM}, "
-        f"{TREATMENT_ARM} at least {low or 0.0:+.1f} % at 95 %",
+        summary=f"median TPOT of cluster {cluster} is {mean or 0.0:+z.1f} % against {CONTROL_ARM}, "
+        f"{TREATMENT_ARM} at least {low or 0.0:+z.1f} % at 95 %",
     )
 
 

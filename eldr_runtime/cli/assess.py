@@ -76,7 +76,7 @@ def readiness_sections(report: ReadinessReport) -> tuple[ReportSection, ...]:
 
 def gain_table(report: ReadinessReport) -> ReportTable:
     """Return gain, oracle bound and predicted time per output token by batch size."""
-    oracle = {one.batch_size: f"{one.percent:+.1f} %" for one in report.oracle}
+    oracle = {one.batch_size: f"{one.percent:+z.1f} %" for one in report.oracle}
     tpot = {one.batch_size: percent_with_interval(one.percent, one.interval) for one in report.predicted_tpot}
     columns: tuple[str, ...] = ("batch", "experts loaded (95 % interval)", "best grouping found")
     rows: list[tuple[str, ...]] = [
@@ -156,7 +156,7 @@ def _judged_categories(report: ReadinessReport) -> list[CategoryGain]:
 
 
 def _cluster_row(one: ClusterChange) -> tuple[str, str, str]:
-    change = "too small" if one.percent is None else f"{one.percent:+.1f} %"
+    change = "too small" if one.percent is None else f"{one.percent:+z.1f} %"
     return str(one.cluster), f"{one.n_requests:,}", change
 
 

@@ -13,8 +13,8 @@ LEAST_COVERED_SHARE = 0.9  # below it a held-out figure speaks for too few of th
 def percent_with_interval(percent: float, interval: tuple[float, float] | None) -> str:
     """Return a signed percentage, with its interval where there is one."""
     if interval is None:
-        return f"{percent:+.1f} %"
-    return f"{percent:+.1f} % ({interval[0]:+.1f} to {interval[1]:+.1f})"
+        return f"{percent:+z.1f} %"
+    return f"{percent:+z.1f} % ({interval[0]:+z.1f} to {interval[1]:+z.1f})"
 
 
 def calibration_facts(report: CalibrationReport) -> tuple[tuple[str, str], ...]:
@@ -51,8 +51,8 @@ def held_out_table(report: CalibrationReport) -> ReportTable | None:
             rows.append(
                 (
                     str(batch_size),
-                    f"{judged.mean_percent:+.1f} %",
-                    f"{low:+.1f} to {high:+.1f} %",
+                    f"{judged.mean_percent:+z.1f} %",
+                    f"{low:+z.1f} to {high:+z.1f} %",
                     _covered(judged),
                 )
             )

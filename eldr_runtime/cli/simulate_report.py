@@ -101,7 +101,7 @@ def notes(simulated: Simulated) -> tuple[str, ...]:
         else "no interval, which takes two seeds"
     )
     reduction = simulated.result.same_topic_reduction_percent
-    exploitable = "not measured" if reduction is None else f"{reduction:.1f} %".replace("-0.0", "0.0")
+    exploitable = "not measured" if reduction is None else f"{reduction:z.1f} %"
     lines = [
         "TPOT: median time per output token, then its P99; TTFT: median time to the first token; experts: "
         "active a layer and step; load: largest over mean in-flight requests",
@@ -160,5 +160,5 @@ def _row_to_json(row: PolicyRow) -> dict[str, object]:
 
 def _change(change: PairedChange) -> str:
     if change.interval is None:
-        return f"{change.mean_percent:+.1f}"
-    return f"{change.mean_percent:+.1f} ± {change.interval[1] - change.mean_percent:.1f}"
+        return f"{change.mean_percent:+z.1f}"
+    return f"{change.mean_percent:+z.1f} ± {change.interval[1] - change.mean_percent:.1f}"
