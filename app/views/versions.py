@@ -7,8 +7,9 @@ import streamlit as st
 from app.charts_control import lineage
 from app.confirm import Change, Consent, Difference, ask
 from app.formats import NOTHING, age, duration, moment, number, short, signed, words
-from app.kept_data import fetch
+from app.kept_data import Kept, fetch
 from app.panels import guarded, panel, show_empty, show_freshness, show_table
+from app.redraw import redraw_when_changed
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.versions import (
     Activation,
@@ -31,7 +32,8 @@ BARE = {"displayModeBar": False}
 def render(client: ControlPlaneClient) -> None:
     """Draw the page."""
     with guarded():
-        kept = fetch(client, "versions", client.versions, max_age_seconds=2)
+        redraw_when_changed(lambda: [(each.id, each.state) for each in _versions(client).value])
+        kept = _versions(client)
         show_freshness(kept)
         if not kept.value:
             with st.container(border=True):
@@ -41,6 +43,10 @@ def render(client: ControlPlaneClient) -> None:
         _show_details(kept.value, version)
         with panel("Activations", "What was active when, and why."):
             _show_activations(client)
+
+
+def _versions(client: ControlPlaneClient) -> Kept[tuple[Version, ...]]:
+    return fetch(client, "versions", client.versions, max_age_seconds=2)
 
 
 def _show_levers(client: ControlPlaneClient, versions: tuple[Version, ...]) -> Version:

@@ -147,3 +147,17 @@ def test_alert_is_acknowledged(open_page: OpenPage, client: Any) -> None:
     app.button(key="confirm_change").click().run()
     assert client.alerts()[0].acknowledged_by == "ops-night"
     assert app.button(key="acknowledge").disabled
+
+
+def test_an_alert_that_fires_later_is_the_one_to_act_on(open_page: OpenPage, client: Any) -> None:
+    first, second, _ = alerts = client.alerts()
+    client.set_alerts(())
+    app = open_page("drift_and_alerts", client)
+    assert app.button(key="acknowledge").disabled
+    for there, expected in ((alerts, first.id), ((second,), second.id)):
+        client.set_alerts(there)
+        del app.session_state["kept_data"]
+        app.run()
+        assert not app.exception
+        assert app.selectbox(key="alert").value == expected
+        assert not app.button(key="acknowledge").disabled
