@@ -166,7 +166,7 @@ def _show_runs(client: ControlPlaneClient) -> None:
             "calibration_runs",
             {
                 "state": [MARK[run.state] for run in kept.value],
-                "from": [run.origin for run in kept.value],
+                "from": [words(run.origin) for run in kept.value],
                 "requests": [run.n_live_requests for run in kept.value],
                 "clusters": [run.n_clusters for run in kept.value],
                 "transform": [words(run.transform) for run in kept.value],

@@ -51,7 +51,9 @@ def _show(client: ControlPlaneClient, versions: tuple[Version, ...]) -> None:
     with (
         left,
         panel(
-            f"Signatures on {version_name(version.number)}", "PCA of the calibration; each point a request."
+            f"Signatures on {version_name(version.number)}",
+            "PCA of the calibration; each point a request. A centroid lies farther out than its requests: "
+            "it has their mean direction, and length 1, which their mean has not.",
         ),
     ):
         _show_map(projection, colour_by, is_3d=is_3d)

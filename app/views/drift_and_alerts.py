@@ -184,6 +184,10 @@ def _show_alerts(alerts: tuple[Alert, ...]) -> None:
     if not alerts:
         show_empty("No alert, open or past.", ":material/check_circle:")
         return
+    # The text says value and limit, and most alerts are not silent: the width goes to what reads.
+    hidden = ["value, limit"]
+    if all(each.silenced_until is None for each in alerts):
+        hidden.append("silent until")
     show_table(
         "alerts",
         {
@@ -198,6 +202,7 @@ def _show_alerts(alerts: tuple[Alert, ...]) -> None:
             "silent until": [moment(each.silenced_until) for each in alerts],
         },
         height=320,
+        hidden=hidden,
     )
 
 
@@ -212,6 +217,9 @@ def _show_measure(checks: tuple[DriftCheck, ...], name: str) -> None:
         show_empty("No drift check in this range.")
         return
     _show_verdict(newest)
+    if all(each.value is None for check in checks for each in check.measures if each.name == name):
+        show_empty("Too few requests in every window of this range to measure it.")
+        return
     st.plotly_chart(drift_statistic(checks, name), key=f"drift_{name}", config=BARE)
 
 
@@ -229,7 +237,8 @@ def _show_decision(checks: tuple[DriftCheck, ...]) -> None:
     if not checks:
         show_empty("No drift check in this range.")
         return
-    st.markdown(f"**{checks[0].refit_decision}**")
+    outcome, colon, why = checks[0].refit_decision.partition(":")
+    st.markdown(f"**{words(outcome)}**{colon}{why}")
     st.caption(
         f"Check of {moment(checks[0].at)} UTC over {duration(checks[0].window_seconds)}, against "
         f"v{checks[0].version_number}. {len(checks)} checks in this range."

@@ -129,11 +129,11 @@ def _show_tiles(experiment: Experiment) -> None:
 def _show_effects(experiment: Experiment) -> None:
     rows = [
         f"| {METRIC_NAMES.get(each.metric, words(each.metric))} | {signed(each.mean_percent)} "
-        f"| {interval(each.interval_percent)} | {number(each.p_value, 3)} "
+        f"| {interval(each.interval_percent).removeprefix('95 %: ')} | {number(each.p_value, 3)} "
         f"| {VERDICTS.get(each.verdict, each.verdict)} |"
         for each in experiment.effects
     ]
-    st.markdown("\n".join(["| | change | interval | p | verdict |", "|---|---|---|---|---|", *rows]))
+    st.markdown("\n".join(["| | change | 95 % interval | p | verdict |", "|---|---|---|---|---|", *rows]))
 
 
 def _show_start(client: ControlPlaneClient, experiments: tuple[Experiment, ...]) -> None:
