@@ -98,7 +98,7 @@ def held_out_by_batch(report: CalibrationReport) -> go.Figure:
             "width": 7,
         },
         mode="markers+text",
-        text=[signed(change.mean_percent) for _, change in judged],
+        text=[f"  {signed(change.mean_percent)}" for _, change in judged],  # clear of the bar
         textposition="middle right",
         cliponaxis=False,
         marker={"symbol": "diamond", "size": 8, "color": GREEN},

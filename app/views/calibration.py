@@ -10,6 +10,7 @@ from app.confirm import Change, Consent, Difference, ask
 from app.formats import NOTHING, age, duration, moment, words
 from app.kept_data import fetch
 from app.panels import guarded, panel, show_empty, show_freshness, show_table
+from app.redraw import redraw_when_changed
 from app.time_range import current_view
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.calibrations import CalibrationRun, RunState, StartCalibration, TracePack
@@ -30,8 +31,9 @@ UNDER_WAY = (RunState.QUEUED, RunState.RUNNING)
 def render(client: ControlPlaneClient) -> None:
     """Draw the page: levers, live runs, then the report of one of them."""
     with guarded():
+        redraw_when_changed(lambda: [(run.id, run.state) for run in _runs(client)])
         _show_start(client)
-        runs = fetch(client, "runs", client.calibration_runs, max_age_seconds=2).value
+        runs = _runs(client)
         if not runs:
             with st.container(border=True):
                 show_empty("No run yet. Start one from live samples or a trace pack.")
@@ -39,6 +41,10 @@ def render(client: ControlPlaneClient) -> None:
         run = _choose(client, runs)
         st.fragment(_show_runs, run_every=current_view().refresh_seconds)(client)
         show_report(client, run)
+
+
+def _runs(client: ControlPlaneClient) -> tuple[CalibrationRun, ...]:
+    return fetch(client, "runs", client.calibration_runs, max_age_seconds=2).value
 
 
 def _choose(client: ControlPlaneClient, runs: tuple[CalibrationRun, ...]) -> CalibrationRun:
@@ -129,7 +135,7 @@ def _start(client: ControlPlaneClient, command: StartCalibration, source: str) -
 def _send_start(client: ControlPlaneClient, command: StartCalibration, consent: Consent) -> str:
     sent = replace(command, reason=consent.reason)
     run = client.start_calibration(sent, idempotency_key=consent.idempotency_key)
-    return f"The calibration is {run.state.value}. It can be cancelled below."
+    return f"The calibration was started at {moment(run.created_at)} UTC. It can be cancelled below."
 
 
 def _cancellation(client: ControlPlaneClient, run: CalibrationRun) -> Change:
@@ -160,7 +166,7 @@ def _show_runs(client: ControlPlaneClient) -> None:
             "calibration_runs",
             {
                 "state": [MARK[run.state] for run in kept.value],
-                "from": [run.origin for run in kept.value],
+                "from": [words(run.origin) for run in kept.value],
                 "requests": [run.n_live_requests for run in kept.value],
                 "clusters": [run.n_clusters for run in kept.value],
                 "transform": [words(run.transform) for run in kept.value],

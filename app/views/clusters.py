@@ -15,6 +15,7 @@ from app.charts_clusters import (
 from app.formats import age, number, short, version_name, words
 from app.kept_data import fetch
 from app.panels import guarded, panel, show_empty, show_freshness
+from app.redraw import redraw_when_changed
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.calibrations import Projection
 from controlplane.domain.telemetry import SampledDecision
@@ -29,12 +30,17 @@ PICKED = "request"
 def render(client: ControlPlaneClient) -> None:
     """Draw the page; the map is still until it is asked to move, so that a selection survives."""
     with guarded():
-        versions = fetch(client, "versions", client.versions, max_age_seconds=2).value
+        redraw_when_changed(lambda: [each.id for each in _versions(client)])
+        versions = _versions(client)
         if not versions:
             with st.container(border=True):
                 show_empty("No version yet. Calibrate one on the Calibration page, then come back.")
             return
         _show(client, versions)
+
+
+def _versions(client: ControlPlaneClient) -> tuple[Version, ...]:
+    return fetch(client, "versions", client.versions, max_age_seconds=2).value
 
 
 def _show(client: ControlPlaneClient, versions: tuple[Version, ...]) -> None:
@@ -45,7 +51,9 @@ def _show(client: ControlPlaneClient, versions: tuple[Version, ...]) -> None:
     with (
         left,
         panel(
-            f"Signatures on {version_name(version.number)}", "PCA of the calibration; each point a request."
+            f"Signatures on {version_name(version.number)}",
+            "PCA of the calibration; each point a request. A centroid lies farther out than its requests: "
+            "it has their mean direction, and length 1, which their mean has not.",
         ),
     ):
         _show_map(projection, colour_by, is_3d=is_3d)

@@ -11,6 +11,7 @@ from app.confirm import Change, Consent, Difference, ask
 from app.formats import NOTHING, age, duration, moment, number, words
 from app.kept_data import fetch
 from app.panels import guarded, panel, show_empty, show_freshness, show_table
+from app.redraw import redraw_when_changed
 from app.time_range import current_view
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.alerts import Alert, Silence
@@ -41,28 +42,38 @@ UNKNOWN: tuple[str, Literal["gray"]] = (":material/help:", "gray")
 def render(client: ControlPlaneClient) -> None:
     """Draw the page: levers, then one live region."""
     with guarded():
+        redraw_when_changed(lambda: [(each.id, each.acknowledged_at) for each in _open_alerts(client)])
         _show_levers(client)
     st.fragment(_show, run_every=current_view().refresh_seconds)(client)
 
 
-def _show_levers(client: ControlPlaneClient) -> None:
-    alerts = [
-        each
-        for each in fetch(client, "alerts", client.alerts, max_age_seconds=2).value
-        if not each.resolved_at
-    ]
-    by_id = {alert.id: alert for alert in alerts}
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        chosen = st.selectbox(
-            "Open alert",
-            list(by_id),
-            format_func=lambda each: _name(by_id[each]),
-            key="alert",
-            placeholder="nothing is open",
-            width=300,
-            bind="query-params",
+def _open_alerts(client: ControlPlaneClient) -> list[Alert]:
+    alerts = fetch(client, "alerts", client.alerts, max_age_seconds=2).value
+    return [each for each in alerts if not each.resolved_at]
+
+
+def _choose(alerts: list[Alert]) -> Alert | None:
+    if not alerts:
+        # Another widget than the one with choices: that one would keep "none" once an alert is there.
+        st.selectbox(
+            "Open alert", [], key="no_alert", placeholder="nothing is open", width=300, disabled=True
         )
-        alert = by_id.get(chosen or "")
+        return None
+    by_id = {alert.id: alert for alert in alerts}
+    chosen = st.selectbox(
+        "Open alert",
+        list(by_id),
+        format_func=lambda each: _name(by_id[each]),
+        key="alert",
+        width=300,
+        bind="query-params",
+    )
+    return by_id[chosen]
+
+
+def _show_levers(client: ControlPlaneClient) -> None:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        alert = _choose(_open_alerts(client))
         seconds = st.selectbox("Silence for", list(SILENCES), key="silence_for", width=110)
         is_seen = st.button(
             "Acknowledge",
@@ -173,6 +184,10 @@ def _show_alerts(alerts: tuple[Alert, ...]) -> None:
     if not alerts:
         show_empty("No alert, open or past.", ":material/check_circle:")
         return
+    # The text says value and limit, and most alerts are not silent: the width goes to what reads.
+    hidden = ["value, limit"]
+    if all(each.silenced_until is None for each in alerts):
+        hidden.append("silent until")
     show_table(
         "alerts",
         {
@@ -187,6 +202,7 @@ def _show_alerts(alerts: tuple[Alert, ...]) -> None:
             "silent until": [moment(each.silenced_until) for each in alerts],
         },
         height=320,
+        hidden=hidden,
     )
 
 
@@ -201,6 +217,9 @@ def _show_measure(checks: tuple[DriftCheck, ...], name: str) -> None:
         show_empty("No drift check in this range.")
         return
     _show_verdict(newest)
+    if all(each.value is None for check in checks for each in check.measures if each.name == name):
+        show_empty("Too few requests in every window of this range to measure it.")
+        return
     st.plotly_chart(drift_statistic(checks, name), key=f"drift_{name}", config=BARE)
 
 
@@ -218,7 +237,8 @@ def _show_decision(checks: tuple[DriftCheck, ...]) -> None:
     if not checks:
         show_empty("No drift check in this range.")
         return
-    st.markdown(f"**{checks[0].refit_decision}**")
+    outcome, colon, why = checks[0].refit_decision.partition(":")
+    st.markdown(f"**{words(outcome)}**{colon}{why}")
     st.caption(
         f"Check of {moment(checks[0].at)} UTC over {duration(checks[0].window_seconds)}, against "
         f"v{checks[0].version_number}. {len(checks)} checks in this range."

@@ -10,6 +10,7 @@ from app.confirm import Change, Consent, Difference, ask
 from app.formats import age, duration, interval, moment, number, signed, words
 from app.kept_data import fetch
 from app.panels import guarded, panel, show_empty, show_freshness, show_table
+from app.redraw import redraw_when_changed
 from app.time_range import current_view
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.telemetry import Experiment, ExperimentState, StartExperiment
@@ -28,7 +29,8 @@ VERDICTS = {
 def render(client: ControlPlaneClient) -> None:
     """Draw the page: the choice and the levers, then one live region."""
     with guarded():
-        experiments = fetch(client, "experiments", client.experiments, max_age_seconds=2).value
+        redraw_when_changed(lambda: [(each.id, each.state) for each in _experiments(client)])
+        experiments = _experiments(client)
         _show_start(client, experiments)
         if not experiments:
             with st.container(border=True):
@@ -49,8 +51,10 @@ def render(client: ControlPlaneClient) -> None:
                 ask(_stop(client, by_id[chosen]))
             st.caption(by_id[chosen].state.value, width="content")
         st.fragment(_show, run_every=current_view().refresh_seconds)(client, chosen)
-        with panel("All experiments"):
-            _show_all(experiments)
+
+
+def _experiments(client: ControlPlaneClient) -> tuple[Experiment, ...]:
+    return fetch(client, "experiments", client.experiments, max_age_seconds=2).value
 
 
 def _name(experiment: Experiment) -> str:
@@ -91,6 +95,8 @@ def _show(client: ControlPlaneClient, experiment_id: str) -> None:
                 )
             else:
                 show_empty("No window is over yet.")
+    with panel("All experiments"):
+        _show_all(_experiments(client))
 
 
 def _show_tiles(experiment: Experiment) -> None:
@@ -123,11 +129,11 @@ def _show_tiles(experiment: Experiment) -> None:
 def _show_effects(experiment: Experiment) -> None:
     rows = [
         f"| {METRIC_NAMES.get(each.metric, words(each.metric))} | {signed(each.mean_percent)} "
-        f"| {interval(each.interval_percent)} | {number(each.p_value, 3)} "
+        f"| {interval(each.interval_percent).removeprefix('95 %: ')} | {number(each.p_value, 3)} "
         f"| {VERDICTS.get(each.verdict, each.verdict)} |"
         for each in experiment.effects
     ]
-    st.markdown("\n".join(["| | change | interval | p | verdict |", "|---|---|---|---|---|", *rows]))
+    st.markdown("\n".join(["| | change | 95 % interval | p | verdict |", "|---|---|---|---|---|", *rows]))
 
 
 def _show_start(client: ControlPlaneClient, experiments: tuple[Experiment, ...]) -> None:

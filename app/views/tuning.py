@@ -6,9 +6,10 @@ import streamlit as st
 
 from app.charts_control import what_if
 from app.confirm import Change, Consent, Difference, ask
-from app.formats import age, duration, moment, number, signed, words
-from app.kept_data import fetch
+from app.formats import duration, moment, number, signed, words
+from app.kept_data import Kept, fetch
 from app.panels import guarded, panel, show_empty, show_freshness, show_table
+from app.redraw import redraw_when_changed
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.versions import RoutingSettings, TauPoint, Tune, TuningPreview
 
@@ -28,7 +29,8 @@ CURVES = (
 def render(client: ControlPlaneClient) -> None:
     """Draw the page."""
     with guarded():
-        kept = fetch(client, "settings", client.settings, max_age_seconds=2)
+        redraw_when_changed(lambda: _settings(client).value.revision)
+        kept = _settings(client)
         show_freshness(kept)
         left, right = st.columns([1, 2.4])
         with left, panel("Knobs"):
@@ -40,8 +42,12 @@ def render(client: ControlPlaneClient) -> None:
             _show_revisions(client)
 
 
+def _settings(client: ControlPlaneClient) -> Kept[RoutingSettings]:
+    return fetch(client, "settings", client.settings, max_age_seconds=2)
+
+
 def _show_knobs(now: RoutingSettings) -> Tune:
-    st.caption(f"Revision {now.revision}, by {now.changed_by}, {age(now.changed_at)}: {now.reason}")
+    st.caption(f"Revision {now.revision}, by {now.changed_by}, {moment(now.changed_at)} UTC: {now.reason}")
     suffix = f"_{now.revision}"
     policies = list(dict.fromkeys([*POLICIES, now.policy]))
     policy = st.selectbox(

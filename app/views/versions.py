@@ -7,8 +7,9 @@ import streamlit as st
 from app.charts_control import lineage
 from app.confirm import Change, Consent, Difference, ask
 from app.formats import NOTHING, age, duration, moment, number, short, signed, words
-from app.kept_data import fetch
+from app.kept_data import Kept, fetch
 from app.panels import guarded, panel, show_empty, show_freshness, show_table
+from app.redraw import redraw_when_changed
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.versions import (
     Activation,
@@ -31,7 +32,8 @@ BARE = {"displayModeBar": False}
 def render(client: ControlPlaneClient) -> None:
     """Draw the page."""
     with guarded():
-        kept = fetch(client, "versions", client.versions, max_age_seconds=2)
+        redraw_when_changed(lambda: [(each.id, each.state) for each in _versions(client).value])
+        kept = _versions(client)
         show_freshness(kept)
         if not kept.value:
             with st.container(border=True):
@@ -41,6 +43,10 @@ def render(client: ControlPlaneClient) -> None:
         _show_details(kept.value, version)
         with panel("Activations", "What was active when, and why."):
             _show_activations(client)
+
+
+def _versions(client: ControlPlaneClient) -> Kept[tuple[Version, ...]]:
+    return fetch(client, "versions", client.versions, max_age_seconds=2)
 
 
 def _show_levers(client: ControlPlaneClient, versions: tuple[Version, ...]) -> Version:
@@ -130,11 +136,13 @@ def _differences(before: Version | None, after: Version, generation: int | None)
 
 def _show_preview(preview: PromotionPreview) -> None:
     change = preview.predicted_union_change_points
-    st.markdown(
-        "Too little traffic with decode counts to predict it."
-        if change is None
-        else f"Active experts a step: **{signed(change, 2, 'points')}** against the active version."
-    )
+    if change is not None:
+        effect = f"Active experts a step: **{signed(change, 2, 'points')}** against the active version."
+    elif preview.replaces is None:
+        effect = "The first version to be active: from load alone to routing by experts."
+    else:
+        effect = "Too little traffic with decode counts to predict it."
+    st.markdown(effect)
     for check in preview.checks:
         icon = ":green[:material/check:]" if check.is_passed else ":red[:material/close:]"
         st.markdown(f"{icon} **{check.name}**: {check.detail}")
@@ -194,7 +202,7 @@ def _reject(client: ControlPlaneClient, version: Version, consent: Consent) -> s
 
 
 def _show_details(versions: tuple[Version, ...], version: Version) -> None:
-    left, right = st.columns([1.25, 1])
+    left, right = st.columns([1.6, 1])
     with left, panel("All versions", is_tall=True):
         _show_versions(versions)
     with right, panel("Lineage", "A line leads from the version that another was fitted from."):
@@ -257,7 +265,10 @@ def _facts(version: Version) -> dict[str, str]:
         "held-out union": signed(version.held_out_percent),
         "rho": number(version.rho, 3),
     }
-    return facts | {words(name): f"{value:.4g}" for name, value in sorted(version.metrics.items())}
+    metrics = {
+        words(name.removeprefix("n_")): f"{value:.4g}" for name, value in sorted(version.metrics.items())
+    }
+    return facts | {name: text for name, text in metrics.items() if name not in facts}
 
 
 def _show_activations(client: ControlPlaneClient) -> None:
@@ -284,5 +295,5 @@ def _show_activations(client: ControlPlaneClient) -> None:
 
 def _lasted(activation: Activation) -> str:
     if activation.until is None:
-        return f"live, since {age(activation.at)}"
+        return f"{age(activation.at).removesuffix(' ago')}, live"
     return duration((activation.until - activation.at).total_seconds())

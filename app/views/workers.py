@@ -7,8 +7,9 @@ import streamlit as st
 from app.charts_workers import cluster_mix, union_bars, union_map, worker_lines
 from app.confirm import Change, Consent, Difference, ask
 from app.formats import age, number, signed, words
-from app.kept_data import fetch
+from app.kept_data import Kept, fetch
 from app.panels import guarded, panel, show_empty, show_freshness, show_table
+from app.redraw import redraw_when_changed
 from app.time_range import current_view
 from controlplane.client import ControlPlaneClient
 from controlplane.domain.fleets import Worker, WorkerState
@@ -27,6 +28,7 @@ BARE = {"displayModeBar": False}
 def render(client: ControlPlaneClient) -> None:
     """Draw the page: controls and levers, then one live region."""
     with guarded():
+        redraw_when_changed(lambda: [(each.worker_id, each.state) for each in _workers(client).value])
         _show_levers(client)
     scale = st.segmented_control(
         "Heat map shows",
@@ -40,8 +42,12 @@ def render(client: ControlPlaneClient) -> None:
     live(client, is_relative=scale != "experts a step")
 
 
+def _workers(client: ControlPlaneClient) -> Kept[tuple[Worker, ...]]:
+    return fetch(client, "workers", client.workers, max_age_seconds=2)
+
+
 def _show_levers(client: ControlPlaneClient) -> None:
-    workers = fetch(client, "workers", client.workers, max_age_seconds=2).value
+    workers = _workers(client).value
     if not workers:
         return
     ids = [worker.worker_id for worker in decode_first(workers)]
@@ -59,7 +65,7 @@ def _show_levers(client: ControlPlaneClient) -> None:
             ask(change)
         st.caption(
             f"{STATE_MARK[worker.state]} · {worker.role} · {worker.engine} {worker.engine_version} · "
-            f"self-test {words(worker.self_test)} · seen {age(worker.last_seen_at)}"
+            f"self-test {words(worker.self_test)}"
         )
 
 
@@ -155,7 +161,7 @@ def _points(client: ControlPlaneClient) -> tuple[MetricPoint, ...]:
 
 def _show_workers(client: ControlPlaneClient) -> None:
     view = current_view()
-    workers = fetch(client, "workers", client.workers, max_age_seconds=2)
+    workers = _workers(client)
     show_freshness(workers)
     if not workers.value:
         show_empty("No worker has reported yet. They register with their first heartbeat.")

@@ -171,6 +171,21 @@ def test_a_calibration_is_started_from_its_form(
     assert sent.idempotency_key
 
 
+@pytest.mark.parametrize("theme", ["light"], indirect=True)
+def test_an_alert_that_fires_under_the_eyes_can_be_acknowledged_at_once(
+    page: Page, theme: str, dashboard_url: str, control_plane: Any
+) -> None:
+    alerts = control_plane.client.alerts()
+    control_plane.client.set_alerts(())
+    page.goto(f"{dashboard_url}/drift-and-alerts?refresh=5s")
+    _settled(page, "Drift & alerts")
+    button = page.get_by_role("button", name="Acknowledge")
+    expect(button).to_be_disabled()
+    control_plane.client.set_alerts(alerts)
+    expect(button).to_be_enabled(timeout=SETTLE_MS)
+    expect(page.get_by_role("combobox", name="Open alert")).to_have_value("fit degradation · fleet")
+
+
 @pytest.mark.parametrize("theme", ["dark"], indirect=True)
 def test_an_outage_is_told_and_the_data_stays(
     page: Page, theme: str, dashboard_url: str, control_plane: Any

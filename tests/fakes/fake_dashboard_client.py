@@ -58,6 +58,7 @@ class FakeDashboardClient(levers.FakeLevers, telemetry.FakeTelemetry):
     def __init__(self, state: str = "data") -> None:
         self.base_url, self.fleet = "http://127.0.0.1:8070", FLEET
         self.state = state
+        self.has_mix_shift = True
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         levers.FakeLevers.__init__(self)
         self._draining: set[str] = set()
@@ -211,6 +212,9 @@ class FakeDashboardClient(levers.FakeLevers, telemetry.FakeTelemetry):
             silenced_until=None,
             silenced_by=None,
         )
+
+    def set_alerts(self, alerts: tuple[Alert, ...]) -> None:
+        self._alerts = list(alerts)
 
     def alerts(self, state: str | None = None) -> tuple[Alert, ...]:
         if self._is_empty:

@@ -50,7 +50,7 @@ def _version(number: int, state: VersionState, minutes: float, **changes: Any) -
         "n_requests": 4200,
         "held_out_percent": -14.0 - number / 4,
         "rho": 0.6 + number / 90,
-        "metrics": {"silhouette": 0.19 + number / 400, "largest_cluster_share": 0.17, "n_left_out": 4.0},
+        "metrics": {"silhouette": 0.19 + number / 400, "largest_cluster_share": 0.17, "n_layers_kept": 17.0},
         "calibration_run_id": f"run-{number:04d}",
         "created_at": _at(minutes),
     }
@@ -238,7 +238,7 @@ class FakeLevers:
             "state": state,
             "stage": None,
             "progress_share": 1.0,
-            "origin": "live",
+            "origin": "drift_refit",
             "trace_pack_id": None,
             "n_live_requests": 4200,
             "n_clusters": N_CLUSTERS,

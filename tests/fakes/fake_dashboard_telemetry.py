@@ -187,7 +187,7 @@ class FakeTelemetry:
             value=value,
             threshold=0.68,
         )
-        thin = index > 20
+        thin = index > 20 or not self.has_mix_shift
         mix = DriftMeasure(
             name="mix_shift",
             verdict="insufficient_data" if thin else "ok",
@@ -203,7 +203,7 @@ class FakeTelemetry:
             version_number=7,
             window_seconds=300.0,
             measures=(fit, mix, union),
-            refit_decision="no refit: last refit 720 s ago, cooldown 3600 s",
+            refit_decision="cooling_down: last refit 720 s ago, cooldown 3600 s",
             occupancy=(180, 150, 120, 118, 101, 90, 75, 66),
             reference_occupancy=(525,) * N_CLUSTERS,
         )

@@ -147,3 +147,40 @@ def test_alert_is_acknowledged(open_page: OpenPage, client: Any) -> None:
     app.button(key="confirm_change").click().run()
     assert client.alerts()[0].acknowledged_by == "ops-night"
     assert app.button(key="acknowledge").disabled
+
+
+def test_an_alert_that_fires_later_is_the_one_to_act_on(open_page: OpenPage, client: Any) -> None:
+    first, second, _ = alerts = client.alerts()
+    client.set_alerts(())
+    app = open_page("drift_and_alerts", client)
+    assert app.button(key="acknowledge").disabled
+    for there, expected in ((alerts, first.id), ((second,), second.id)):
+        client.set_alerts(there)
+        del app.session_state["kept_data"]
+        app.run()
+        assert not app.exception
+        assert app.selectbox(key="alert").value == expected
+        assert not app.button(key="acknowledge").disabled
+
+
+def test_a_statistic_without_a_value_says_why(open_page: OpenPage, client: Any) -> None:
+    app = open_page("drift_and_alerts", client)
+    figures = len(app.get("plotly_chart"))
+    client.has_mix_shift = False
+    del app.session_state["kept_data"]
+    app.run()
+    assert len(app.get("plotly_chart")) == figures - 1
+    assert "Too few requests in every window" in _texts(app)
+
+
+def test_outcomes_are_words_not_identifiers(open_page: OpenPage, client: Any) -> None:
+    assert "**cooling down**: last refit 720 s ago" in _texts(open_page("drift_and_alerts", client))
+    runs = next(each.value for each in open_page("calibration", client).dataframe)
+    assert "drift refit" in set(runs["from"])
+
+
+def test_a_version_is_compared_by_each_fact_once(open_page: OpenPage, client: Any) -> None:
+    app = open_page("versions", client)
+    table = next(each.value for each in app.dataframe if "differs" in each.value)
+    assert len(set(table[""])) == len(table[""])
+    assert "n layers kept" not in set(table[""])
