@@ -17,12 +17,12 @@ from controlplane.domain.versions import Promote
 from eldr_runtime.cli.shipped import PROMPTS, RECORDED_TRACE
 from eldr_runtime.prompt_file import read_prompts
 
-# Two decode workers of 16 requests each, and those in prefill.
-CONCURRENCY = 36
-OUTPUT_TOKENS = 128
-N_PAIRS = 8
+# Two decode workers of 16 requests each, always full: a few more wait, and answers are long beside prompts.
+CONCURRENCY = 40
+OUTPUT_TOKENS = 256
+N_PAIRS = 6
 WINDOW_SECONDS = 40
-WASHOUT_SECONDS = 15
+WASHOUT_SECONDS = 16
 MARGIN_SECONDS = 300
 CALIBRATION_SECONDS = 300
 
