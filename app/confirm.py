@@ -15,6 +15,7 @@ NOTICE = "change_notice"
 PENDING = "change_pending"
 KEY = "change_key"
 IN_FLIGHT = "change_in_flight"
+FAILURE = "change_failure"
 REASON = "change_reason"
 OVERRIDE = "change_override"
 
@@ -75,6 +76,7 @@ def ask(change: Change) -> None:
     """Have a change confirmed: its dialog opens at the end of this run, and stays until it is settled."""
     st.session_state[KEY] = uuid4().hex
     st.session_state[IN_FLIGHT] = False
+    st.session_state.pop(FAILURE, None)
     st.session_state[REASON] = change.suggested_reason
     st.session_state[OVERRIDE] = False
     st.session_state[PENDING] = change
@@ -129,12 +131,16 @@ def _show_dialog(client: ControlPlaneClient, change: Change) -> None:
         disabled=is_in_flight or is_held or not reason.strip(),
         on_click=_take_off,
     )
+    failure: ClientError | None = st.session_state.get(FAILURE)
+    if failure is not None:
+        _show_failure(failure)
     if is_in_flight:
         _make(client, change, reason.strip())
 
 
 def _take_off() -> None:
     st.session_state[IN_FLIGHT] = True
+    st.session_state.pop(FAILURE, None)
 
 
 def _make(client: ControlPlaneClient, change: Change, reason: str) -> None:
@@ -146,16 +152,21 @@ def _make(client: ControlPlaneClient, change: Change, reason: str) -> None:
     st.session_state[IN_FLIGHT] = False
     try:
         text = change.act(consent)
-    except Stale as error:
-        st.error(f"Somebody changed this first; close, look again, and decide anew. {error.problem.detail}")
     except ClientError as error:
-        show_error(error)
-        st.caption("Nothing is known to have changed. Sending it again is safe: it carries the same key.")
+        st.session_state[FAILURE] = error
     else:
         _put_aside()
         st.session_state[NOTICE] = Notice(text=text, undo=change.undo)
         forget(client)
-        st.rerun()
+    st.rerun()  # also after a failure: the button was drawn as taken
+
+
+def _show_failure(failure: ClientError) -> None:
+    if isinstance(failure, Stale):
+        st.error(f"Somebody changed this first; close, look again, and decide anew. {failure.problem.detail}")
+        return
+    show_error(failure)
+    st.caption("Nothing is known to have changed. Sending it again is safe: it carries the same key.")
 
 
 def _show_differences(differences: tuple[Difference, ...]) -> None:

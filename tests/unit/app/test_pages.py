@@ -117,17 +117,28 @@ def test_tau_is_set_with_its_predicted_effect_and_taken_back(open_page: OpenPage
     assert client.settings().tau == 0.1
 
 
-def test_a_refused_change_says_so_and_changes_nothing(
+def test_a_refused_change_says_so_and_can_be_sent_again(
     open_page: OpenPage, make_client: Callable[..., Any]
 ) -> None:
-    client = make_client()
-    client.drain = make_client("forbidden").drain
+    client, sent = make_client(), []
+
+    def drain(worker_id: str, reason: str, *, idempotency_key: str) -> None:
+        sent.append(idempotency_key)
+        if len(sent) == 1:
+            make_client("forbidden").drain(worker_id, reason)
+
+    client.drain = drain
     app = open_page("workers", client)
     app.button(key="drain_or_resume").click().run()
     app.text_input(key="change_reason").set_value("driver update").run()
     app.button(key="confirm_change").click().run()
     assert "needs the role operator" in _texts(app)
     assert "change_notice" not in app.session_state
+    again = app.button(key="confirm_change")
+    assert (again.label, again.disabled) == ("Drain", False)
+    again.click().run()
+    assert "drains" in app.session_state["change_notice"].text
+    assert sent[0] == sent[1]
 
 
 def test_drain_and_resume(open_page: OpenPage, client: Any) -> None:
