@@ -1,6 +1,7 @@
 """Drift and alerts: what fires, the statistics behind it, and the way to a refit."""
 
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import streamlit as st
@@ -36,6 +37,7 @@ VERDICTS: dict[str, tuple[str, Literal["green", "red", "gray"]]] = {
 }
 SILENCES = {"30 min": 1800.0, "2 h": 7200.0, "8 h": 28_800.0, "24 h": 86_400.0}
 BARE = {"displayModeBar": False}
+RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks"
 UNKNOWN: tuple[str, Literal["gray"]] = (":material/help:", "gray")
 
 
@@ -85,14 +87,25 @@ def _show_levers(client: ControlPlaneClient) -> None:
             "Silence", key="silence", icon=":material/notifications_off:", disabled=alert is None
         )
         is_refit = st.button("Start refit", key="refit", icon=":material/model_training:", type="primary")
-        if alert is not None:
-            st.link_button("Runbook", alert.runbook, icon=":material/menu_book:", type="tertiary")
+    if alert is not None:
+        _show_runbook(alert)
     if is_seen and alert is not None:
         ask(_acknowledgement(client, alert))
     if is_hushed and alert is not None:
         ask(_silence(client, alert, SILENCES[seconds]))
     if is_refit:
         ask(refit(client))
+
+
+def _show_runbook(alert: Alert) -> None:
+    """Show the text here: what the alert names is a file of the project, which no server serves."""
+    file = RUNBOOKS / Path(alert.runbook).name
+    with st.expander(f"Runbook: {words(alert.rule)}", icon=":material/menu_book:"):
+        if file.is_file():
+            _, _, text = file.read_text().partition("\n")  # its title is in the label
+            st.markdown(text.replace("\n## ", "\n##### "))
+        else:
+            st.markdown(f"`{alert.runbook}` in the project's repository; this installation is without it.")
 
 
 def _name(alert: Alert) -> str:

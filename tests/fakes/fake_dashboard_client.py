@@ -203,7 +203,7 @@ class FakeDashboardClient(levers.FakeLevers, telemetry.FakeTelemetry):
             value=0.652,
             threshold=0.68,
             n=904,
-            runbook=f"https://example.invalid/runbooks/{rule.replace('_', '-')}",
+            runbook=f"docs/runbooks/{rule}.md",
             started_at=_at(minutes + 2),
             fired_at=_at(minutes),
             resolved_at=_at(minutes - 12) if is_resolved else None,

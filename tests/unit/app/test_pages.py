@@ -195,3 +195,10 @@ def test_a_version_is_compared_by_each_fact_once(open_page: OpenPage, client: An
     table = next(each.value for each in app.dataframe if "differs" in each.value)
     assert len(set(table[""])) == len(table[""])
     assert "n layers kept" not in set(table[""])
+
+
+def test_the_runbook_of_an_alert_is_read_in_the_page(open_page: OpenPage, client: Any) -> None:
+    app = open_page("drift_and_alerts", client)
+    [runbook] = [each for each in app.expander if each.label == "Runbook: fit degradation"]
+    assert "What to do" in runbook.markdown[0].value
+    assert "# fit_degradation" not in runbook.markdown[0].value
