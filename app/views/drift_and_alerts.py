@@ -180,7 +180,7 @@ def _show(client: ControlPlaneClient) -> None:
         show_freshness(kept)
         checks = kept.value
         for column, (name, (title, text)) in zip(st.columns(3), MEASURES.items(), strict=True):
-            with column, panel(title, text):
+            with column, panel(title, text, is_tall=True):
                 _show_measure(checks, name)
         left, right = st.columns([1.4, 1])
         with left, panel("Occupancy, newest window against the reference"):
@@ -231,7 +231,7 @@ def _show_measure(checks: tuple[DriftCheck, ...], name: str) -> None:
         return
     _show_verdict(newest)
     if all(each.value is None for check in checks for each in check.measures if each.name == name):
-        show_empty("Too few requests in every window of this range to measure it.")
+        show_empty("Too few requests to measure it, in every window of this range or in its reference.")
         return
     st.plotly_chart(drift_statistic(checks, name), key=f"drift_{name}", config=BARE)
 

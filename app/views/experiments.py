@@ -102,8 +102,7 @@ def _show(client: ControlPlaneClient, experiment_id: str) -> None:
 def _show_tiles(experiment: Experiment) -> None:
     row = st.columns(4)
     for column, metric in zip(row, ("tpot_p50_ms", "tpot_p99_ms", "active_experts"), strict=False):
-        effect = next((each for each in experiment.effects if each.metric == metric), None)
-        mean, ends = (None, None) if effect is None else (effect.mean_percent, effect.interval_percent)
+        mean, ends = _measured(experiment, metric)
         column.metric(
             METRIC_NAMES[metric],
             signed(mean),
@@ -129,7 +128,7 @@ def _show_tiles(experiment: Experiment) -> None:
 def _show_effects(experiment: Experiment) -> None:
     rows = [
         f"| {METRIC_NAMES.get(each.metric, words(each.metric))} | {signed(each.mean_percent)} "
-        f"| {interval(each.interval_percent).removeprefix('95 %: ')} | {number(each.p_value, 3)} "
+        f"| {_ends(each.interval_percent)} | {number(each.p_value, 3)} "
         f"| {VERDICTS.get(each.verdict, each.verdict)} |"
         for each in experiment.effects
     ]
@@ -216,7 +215,8 @@ def _show_all(experiments: tuple[Experiment, ...]) -> None:
             "treatment": [words(each.treatment_policy) for each in experiments],
             "control": [words(each.control_policy) for each in experiments],
             "pairs": [f"{each.n_pairs_done} of {each.n_pairs}" for each in experiments],
-            "TPOT P50": [_headline(each) for each in experiments],
+            "TPOT P50": [signed(_measured(each, "tpot_p50_ms")[0]) for each in experiments],
+            "95 % interval": [_ends(_measured(each, "tpot_p50_ms")[1]) for each in experiments],
             "age": [age(each.starts_at) for each in experiments],
             "who": [each.actor for each in experiments],
             "why": [each.reason for each in experiments],
@@ -225,8 +225,11 @@ def _show_all(experiments: tuple[Experiment, ...]) -> None:
     )
 
 
-def _headline(experiment: Experiment) -> str:
-    effect = next((each for each in experiment.effects if each.metric == "tpot_p50_ms"), None)
-    if effect is None:
-        return "–"
-    return f"{signed(effect.mean_percent)} ({interval(effect.interval_percent)})"
+def _measured(experiment: Experiment, metric: str) -> tuple[float | None, tuple[float, ...] | None]:
+    """Return mean change and interval of a metric, in percent; None where there is none."""
+    effect = next((each for each in experiment.effects if each.metric == metric), None)
+    return (None, None) if effect is None else (effect.mean_percent, effect.interval_percent)
+
+
+def _ends(interval_percent: tuple[float, ...] | None) -> str:
+    return interval(interval_percent).removeprefix("95 %: ")

@@ -181,7 +181,7 @@ def test_a_statistic_without_a_value_says_why(open_page: OpenPage, client: Any) 
     del app.session_state["kept_data"]
     app.run()
     assert len(app.get("plotly_chart")) == figures - 1
-    assert "Too few requests in every window" in _texts(app)
+    assert "Too few requests to measure it" in _texts(app)
 
 
 def test_outcomes_are_words_not_identifiers(open_page: OpenPage, client: Any) -> None:
