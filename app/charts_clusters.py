@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from app.charts import BLUE, GREY, bars, colour_of, figure, heat_map, symbol_of
-from app.formats import NOTHING, version_name
+from app.formats import version_name
 from controlplane.domain.calibrations import ClusterExperts, ProjectedPoint, Projection
 
 COLOUR_BY = ("cluster", "worker", "version", "label")
@@ -255,13 +255,14 @@ def decision_bars(similarities: dict[str, float], band: Sequence[str], chosen: s
     """Draw a decision: similarity by worker, the band, and where the request went."""
     names = sorted(similarities, key=lambda name: -similarities[name])
     colours = [BLUE if name == chosen else "#56B4E9" if name in band else GREY for name in names]
-    texts = ["chosen" if name == chosen else "in band" if name in band else NOTHING for name in names]
+    texts = ["chosen" if name == chosen else "in band" if name in band else "" for name in names]
     trace = go.Bar(
         x=[similarities[name] for name in names],
         y=names,
         orientation="h",
         marker_color=colours,
         text=texts,
+        textangle=0,  # short bars would turn it
         hovertemplate="%{y}: similarity %{x:.3f}<extra></extra>",
     )
     drawn = figure(

@@ -202,3 +202,9 @@ def test_capacity_is_an_even_share_rounded_up(client: Any, sizes: tuple[int, ...
     report = replace(client.calibration_report("run-0008"), n_clusters=len(sizes), cluster_sizes=sizes)
     assert charts_calibration.capacity(report) == limit
     assert charts_calibration.cluster_sizes(report).layout.shapes[0].y0 == limit
+
+
+def test_bars_of_a_decision_name_the_chosen_and_the_band_alone() -> None:
+    drawn = charts_clusters.decision_bars({"a": 0.9, "b": 0.8, "c": 0.1}, ["a", "b"], "b")
+    assert list(drawn.data[0].y) == ["a", "b", "c"]
+    assert list(drawn.data[0].text) == ["in band", "chosen", ""]
