@@ -54,6 +54,7 @@ def _show(client: ControlPlaneClient, versions: tuple[Version, ...]) -> None:
             f"Signatures on {version_name(version.number)}",
             "PCA of the calibration; each point a request. A centroid lies farther out than its requests: "
             "it has their mean direction, and length 1, which their mean has not.",
+            is_tall=True,
         ),
     ):
         _show_map(projection, colour_by, is_3d=is_3d)
