@@ -165,7 +165,7 @@ def test_a_calibration_is_started_from_its_form(
     page.get_by_text("Start a calibration").click()
     page.get_by_role("button", name="Start", exact=True).click()
     _confirm(page, "Start", "topics have changed", picture="start-calibration-dialog")
-    expect(page.get_by_text("The calibration is queued")).to_be_visible(timeout=SETTLE_MS)
+    expect(page.get_by_text("The calibration was started at")).to_be_visible(timeout=SETTLE_MS)
     [sent] = control_plane.sent("POST", "/calibration-runs")
     assert (sent.body["reason"], sent.body["trace_pack_id"]) == ("topics have changed", None)
     assert sent.idempotency_key
