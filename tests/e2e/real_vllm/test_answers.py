@@ -1,7 +1,6 @@
 """Routed workers answer as one instance does. In short on a few prompts; whole, `make e2e-vllm`."""
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
@@ -57,9 +56,14 @@ def test_a_worker_killed_under_load_costs_only_its_own_requests(real: Any, many:
     answers: list[Any] = []
     asking = threading.Thread(target=lambda: answers.extend(real.ask_all(many, 16)))
     asking.start()
-    real.until("load on decode-01", lambda: real.in_flight().get("decode-01", 0) >= 4, BUSY_SECONDS)
-    time.sleep(0.5)  # in the middle of their answers
-    n_in_flight = real.in_flight()["decode-01"]
+    n_in_flight = 0
+
+    def is_loaded() -> bool:
+        nonlocal n_in_flight
+        n_in_flight = real.in_flight().get("decode-01", 0)
+        return n_in_flight >= 4
+
+    real.until("load on decode-01", is_loaded, BUSY_SECONDS)
     real.kill("decode-01")
     asking.join()
     lost = [number for number, answer in enumerate(answers) if answer is None]
