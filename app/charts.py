@@ -1,8 +1,11 @@
 """What all figures share: colours that colour-blind readers tell apart, shapes, axes with units."""
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import plotly.graph_objects as go
+
+from controlplane.domain.telemetry import MetricPoint
 
 # Okabe and Ito's colours without black and yellow, which one of the two themes would swallow.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C8C8C")
@@ -12,6 +15,7 @@ BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = COLOURS
 SEQUENTIAL = "Cividis"
 GRID = "rgba(128, 140, 152, 0.22)"
 FONT_SIZE = 12
+MOST_WINDOWS_APART = 1.5
 BAND = "rgba(0, 114, 178, 0.16)"
 
 
@@ -48,25 +52,41 @@ def symbol_of(index: int, *, is_3d: bool = False) -> str:
 
 def line(
     name: str,
-    x: Sequence[object],
-    y: Sequence[float | None],
+    points: Sequence[MetricPoint],
+    values: Sequence[float | None],
     *,
     colour: str,
     dash: str = "solid",
     unit: str = "",
     digits: int = 1,
 ) -> go.Scatter:
-    """Draw one series over time; gaps stay gaps."""
+    """Draw one value of each window over time; where windows are missing, the line is broken."""
+    times: list[datetime] = []
+    shown: list[float | None] = []
+    for before, point, value in zip([None, *points], points, values, strict=False):
+        if before is not None and _is_apart(before, point):
+            times.append(before.window_start + timedelta(seconds=before.window_seconds))
+            shown.append(None)
+        times.append(point.window_start)
+        shown.append(value)
+    ends = [None, *shown, None]
+    alone = [left is right is None for left, right in zip(ends, ends[2:], strict=False)]
     hover = f"%{{y:.{digits}f}} {unit}<br>%{{x|%d %b %H:%M:%S}} UTC<extra>{name}</extra>"
     return go.Scatter(
         name=name,
-        x=list(x),
-        y=list(y),
-        mode="lines",
+        x=times,
+        y=shown,
+        mode="lines+markers",
         connectgaps=False,
         hovertemplate=hover,
         line={"color": colour, "width": 2, "dash": dash},
+        marker={"size": [4 if each else 0 for each in alone]},  # a window between two gaps has no line
     )
+
+
+def _is_apart(before: MetricPoint, after: MetricPoint) -> bool:
+    window_seconds = max(before.window_seconds, after.window_seconds)
+    return (after.window_start - before.window_start).total_seconds() > MOST_WINDOWS_APART * window_seconds
 
 
 def bars(

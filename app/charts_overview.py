@@ -66,13 +66,12 @@ def timeline_events(
 
 def latency_timeline(points: Sequence[MetricPoint], events: Sequence[TimelineEvent]) -> go.Figure:
     """Draw TPOT over time with promotions, rollbacks, changes of tau and refits on it."""
-    times = [point.window_start for point in points]
     p50 = [point.tpot_p50_ms for point in points]
     p99 = [point.tpot_p99_ms for point in points]
     drawn = figure(
         [
-            line("TPOT P50", times, p50, colour=BLUE, unit="ms"),
-            line("TPOT P99", times, p99, colour=SKY, dash="dot", unit="ms"),
+            line("TPOT P50", points, p50, colour=BLUE, unit="ms"),
+            line("TPOT P99", points, p99, colour=SKY, dash="dot", unit="ms"),
         ],
         x_title="time (UTC)",
         y_title="time per output token (ms)",
@@ -123,13 +122,12 @@ def _add_marks(
 
 def request_rate(points: Sequence[MetricPoint]) -> go.Figure:
     """Draw requests a second, and those that failed."""
-    times = [point.window_start for point in points]
     rates = [point.n_requests / point.window_seconds for point in points]
     errors = [point.n_errors / point.window_seconds for point in points]
     drawn = figure(
         [
-            line("requests", times, rates, colour=BLUE, unit="/s"),
-            line("errors", times, errors, colour=RED, dash="dash", unit="/s", digits=3),
+            line("requests", points, rates, colour=BLUE, unit="/s"),
+            line("errors", points, errors, colour=RED, dash="dash", unit="/s", digits=3),
         ],
         x_title="time (UTC)",
         y_title="rate (1/s)",
@@ -141,14 +139,13 @@ def request_rate(points: Sequence[MetricPoint]) -> go.Figure:
 
 def active_experts(points: Sequence[MetricPoint]) -> go.Figure:
     """Draw distinct experts that a decode step loads: observed, predicted, and of a random mix."""
-    times = [point.window_start for point in points]
     return figure(
         [
-            line("observed", times, [point.active_experts for point in points], colour=BLUE),
+            line("observed", points, [point.active_experts for point in points], colour=BLUE),
             line(
-                "predicted", times, [p.predicted_active_experts for p in points], colour=ORANGE, dash="dash"
+                "predicted", points, [p.predicted_active_experts for p in points], colour=ORANGE, dash="dash"
             ),
-            line("random mix", times, [p.random_active_experts for p in points], colour=GREY, dash="dot"),
+            line("random mix", points, [p.random_active_experts for p in points], colour=GREY, dash="dot"),
         ],
         x_title="time (UTC)",
         y_title="active experts a step",

@@ -62,9 +62,7 @@ def worker_lines(points: Sequence[MetricPoint], metric: str, y_title: str) -> go
         own = [point for point in points if point.worker_id == worker]
         values = [getattr(point, metric) for point in own]
         dash = dashes[index // 7 % len(dashes)]
-        traces.append(
-            line(worker, [point.window_start for point in own], values, colour=colour_of(index), dash=dash)
-        )
+        traces.append(line(worker, own, values, colour=colour_of(index), dash=dash))
     drawn = figure(traces, x_title="time (UTC)", y_title=y_title, height=300)
     drawn.update_traces(line_width=1.5)
     return drawn

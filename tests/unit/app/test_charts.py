@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app import charts_calibration, charts_clusters, charts_control, charts_overview, charts_workers
+from app import charts, charts_calibration, charts_clusters, charts_control, charts_overview, charts_workers
 from app.panels import to_csv
 from app.views.overview import control_note, latest, latest_effect, rate_now
 
@@ -208,3 +208,14 @@ def test_bars_of_a_decision_name_the_chosen_and_the_band_alone() -> None:
     drawn = charts_clusters.decision_bars({"a": 0.9, "b": 0.8, "c": 0.1}, ["a", "b"], "b")
     assert list(drawn.data[0].y) == ["a", "b", "c"]
     assert list(drawn.data[0].text) == ["in band", "chosen", ""]
+
+
+def test_a_line_breaks_where_windows_are_missing(client: Any) -> None:
+    first, *_ = client.metrics("fleet", SINCE)
+    step = timedelta(seconds=first.window_seconds)
+    points = [replace(first, window_start=first.window_start + n * step) for n in (0, 1, 5, 6)]
+    drawn = charts.line("TPOT", points, [10.0, 11.0, 12.0, None], colour=charts.BLUE)
+    assert list(drawn.y) == [10.0, 11.0, None, 12.0, None]
+    assert [bool(size) for size in drawn.marker.size[:4]] == [False, False, False, True]
+    assert drawn.x[2] == first.window_start + 2 * step
+    assert not drawn.connectgaps
