@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+NO_INTERVAL = "no interval yet"
 NOTHING = "–"
 STEPS = ((86_400, "d"), (3600, "h"), (60, "min"))
 
@@ -65,10 +66,25 @@ def interval(ends: tuple[float, ...] | None, digits: int = 1, *, is_change: bool
     >>> interval((-14.2, -9.1)), interval((0.61, 0.7), 2, is_change=False), interval(None)
     ('95 %: −14.2 to −9.1', '95 %: 0.61 to 0.70', 'no interval yet')
     """
+    bare = _ends(ends, digits, is_change=is_change)
+    return bare if bare == NO_INTERVAL else f"95 %: {bare}"
+
+
+def change_ends(ends: tuple[float, ...] | None) -> str:
+    """Write the two ends of the interval of a change alone, for a column whose head says what they are.
+
+    Examples
+    --------
+    >>> change_ends((-14.2, -9.1)), change_ends(None)
+    ('−14.2 to −9.1', 'no interval yet')
+    """
+    return _ends(ends, 1, is_change=True)
+
+
+def _ends(ends: tuple[float, ...] | None, digits: int, *, is_change: bool) -> str:
     if ends is None or len(ends) != 2:
-        return "no interval yet"
-    low, high = (signed(end, digits, "") if is_change else number(end, digits) for end in ends)
-    return f"95 %: {low} to {high}"
+        return NO_INTERVAL
+    return " to ".join(signed(end, digits, "") if is_change else number(end, digits) for end in ends)
 
 
 def short(identifier: str | None, length: int = 8) -> str:

@@ -7,7 +7,7 @@ import streamlit as st
 
 from app.charts_control import METRIC_NAMES, effect_forest, experiment_windows
 from app.confirm import Change, Consent, Difference, ask
-from app.formats import age, duration, interval, moment, number, signed, words
+from app.formats import age, change_ends, duration, interval, moment, number, signed, words
 from app.kept_data import fetch
 from app.panels import guarded, panel, show_empty, show_freshness, show_table
 from app.redraw import redraw_when_changed
@@ -128,7 +128,7 @@ def _show_tiles(experiment: Experiment) -> None:
 def _show_effects(experiment: Experiment) -> None:
     rows = [
         f"| {METRIC_NAMES.get(each.metric, words(each.metric))} | {signed(each.mean_percent)} "
-        f"| {_ends(each.interval_percent)} | {number(each.p_value, 3)} "
+        f"| {change_ends(each.interval_percent)} | {number(each.p_value, 3)} "
         f"| {VERDICTS.get(each.verdict, each.verdict)} |"
         for each in experiment.effects
     ]
@@ -216,7 +216,7 @@ def _show_all(experiments: tuple[Experiment, ...]) -> None:
             "control": [words(each.control_policy) for each in experiments],
             "pairs": [f"{each.n_pairs_done} of {each.n_pairs}" for each in experiments],
             "TPOT P50": [signed(_measured(each, "tpot_p50_ms")[0]) for each in experiments],
-            "95 % interval": [_ends(_measured(each, "tpot_p50_ms")[1]) for each in experiments],
+            "95 % interval": [change_ends(_measured(each, "tpot_p50_ms")[1]) for each in experiments],
             "age": [age(each.starts_at) for each in experiments],
             "who": [each.actor for each in experiments],
             "why": [each.reason for each in experiments],
@@ -229,7 +229,3 @@ def _measured(experiment: Experiment, metric: str) -> tuple[float | None, tuple[
     """Return mean change and interval of a metric, in percent; None where there is none."""
     effect = next((each for each in experiment.effects if each.metric == metric), None)
     return (None, None) if effect is None else (effect.mean_percent, effect.interval_percent)
-
-
-def _ends(interval_percent: tuple[float, ...] | None) -> str:
-    return interval(interval_percent).removeprefix("95 %: ")
