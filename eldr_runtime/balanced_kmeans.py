@@ -6,7 +6,7 @@ transportation problem is solved over K sinks instead: `eldr_runtime.balanced_as
 """
 
 import itertools
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -16,13 +16,23 @@ from eldr_runtime.errors import InvalidValue
 
 NORM_TOLERANCE = 1e-3
 SAME_POINT_SQUARED = 1e-6  # float32 rounding of 2 - 2 x.c for x equal to c
+START_ROWS = 2_000  # starts are compared on so many rows at most
+
+
+class _Settled(NamedTuple):
+    """Where one start has come to rest; `cost` is the sum of `1 - x.c`."""
+
+    centroids: Floats32
+    labels: Ints
+    n_iterations: int
+    cost: float
 
 
 class BalancedSphericalKMeans:
     """K-means on unit vectors by cosine, with at most `ceil(N / K)` rows a cluster.
 
-    One k-means++ start; assignment at least total `1 - x.c` under the capacity; update by mean and L2 norm,
-    an empty cluster keeping its centroid; stops when the centroids stop moving (arXiv 2607.00466).
+    k-means++ start; assignment at least total `1 - x.c` under the capacity; update by mean and L2 norm, an
+    empty cluster keeping its centroid; stops when the centroids stop moving (arXiv 2607.00466).
 
     Parameters
     ----------
@@ -31,9 +41,13 @@ class BalancedSphericalKMeans:
     balanced : bool
         False is the published control: every row goes to its nearest centroid, whatever the sizes.
     seed : int
-        Seeds the k-means++ start, the only random part.
+        Seeds the k-means++ starts, the only random part.
+    n_starts : int
+        1 is the published fit. Of more the one that comes to rest at the least cost is kept; the first is
+        the published one. Above 2,000 rows they are compared on 2,000 of them, and all rows go on from the
+        best.
     max_iterations : int
-        Assignments at most, at least 1.
+        Assignments of a start at most, at least 1.
     exact_limit : int
         Rows up to which the replicated columns are used; above it the K-sink solution, whose total cost is
         the same up to rounding.
@@ -65,12 +79,14 @@ class BalancedSphericalKMeans:
         *,
         balanced: bool = True,
         seed: int = 1,
+        n_starts: int = 1,
         max_iterations: int = 50,
         exact_limit: int = 2000,
     ) -> None:
         self.n_clusters = n_clusters
         self.balanced = balanced
         self.seed = seed
+        self.n_starts = n_starts
         self.max_iterations = max_iterations
         self.exact_limit = exact_limit
 
@@ -82,21 +98,16 @@ class BalancedSphericalKMeans:
         signatures : ndarray of shape (n_requests, n_features), float32
             Each row of unit norm or zero.
         """
-        _check_positive("n_clusters", self.n_clusters)
-        _check_positive("max_iterations", self.max_iterations)
+        for field in ("n_clusters", "n_starts", "max_iterations"):
+            _check_positive(field, getattr(self, field))
         rows = _checked_rows(signatures, self.n_clusters)
-        centroids = _spread_start(rows, self.n_clusters, np.random.default_rng(self.seed))
-        prices: Floats | None = None
-        for iteration in itertools.count(1):
-            labels, prices = self._assign(1.0 - rows @ centroids.T, prices)
-            previous, centroids = centroids, _mean_directions(rows, labels, centroids)
-            if iteration == self.max_iterations or np.array_equal(previous, centroids):
-                break
-        own = np.take_along_axis(rows @ centroids.T, labels[:, None], axis=1)
-        self.centroids_ = centroids
-        self.labels_ = labels
-        self.n_iterations_ = iteration
-        self.cost_ = float((1.0 - own.astype(np.float64)).sum())
+        rng = np.random.default_rng(self.seed)
+        some = rows if self.n_starts == 1 else _some_rows(rows, max(START_ROWS, self.n_clusters), rng)
+        starts = (_spread_start(some, self.n_clusters, rng) for _ in range(self.n_starts))
+        settled = min((self._settle(some, start) for start in starts), key=lambda each: each.cost)
+        if some is not rows:
+            settled = self._settle(rows, settled.centroids)
+        self.centroids_, self.labels_, self.n_iterations_, self.cost_ = settled
         return self
 
     def predict(self, signatures: Floats32) -> Ints:
@@ -112,6 +123,17 @@ class BalancedSphericalKMeans:
         """
         labels: Ints = np.argmax(signatures @ self.centroids_.T, axis=1)
         return labels
+
+    def _settle(self, rows: Floats32, centroids: Floats32) -> _Settled:
+        """Assign and update in turns until the centroids stop moving."""
+        prices: Floats | None = None
+        for iteration in itertools.count(1):
+            labels, prices = self._assign(1.0 - rows @ centroids.T, prices)
+            previous, centroids = centroids, _mean_directions(rows, labels, centroids)
+            if iteration == self.max_iterations or np.array_equal(previous, centroids):
+                break
+        own = np.take_along_axis(rows @ centroids.T, labels[:, None], axis=1)
+        return _Settled(centroids, labels, iteration, float((1.0 - own.astype(np.float64)).sum()))
 
     def _assign(self, cost: Floats32, start: Floats | None) -> tuple[Ints, Floats | None]:
         if not self.balanced:
@@ -179,6 +201,15 @@ def _checked_rows(signatures: Floats32, n_clusters: int) -> Floats32:
             limit=f"at least the {n_clusters} clusters, counting requests whose signature is not zero",
         )
     return rows
+
+
+def _some_rows(rows: Floats32, most: int, rng: np.random.Generator) -> Floats32:
+    """Draw so many rows at most, none of them zero; `rows` itself where there are no more."""
+    if len(rows) <= most:
+        return rows
+    usable = np.flatnonzero(np.einsum("ij,ij->i", rows, rows) > 0.0)
+    drawn = rng.choice(usable, min(most, len(usable)), replace=False)
+    return rows[np.sort(drawn)]
 
 
 def _spread_start(rows: Floats32, n_clusters: int, rng: np.random.Generator) -> Floats32:

@@ -42,7 +42,7 @@ LIBRARIES = ("numpy", "safetensors", "scikit-learn", "scipy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationSettings:
-    """How a version is fitted and judged; the defaults are the published fit.
+    """How a version is fitted and judged; the defaults are the published fit but for `n_starts`.
 
     Attributes
     ----------
@@ -50,6 +50,10 @@ class CalibrationSettings:
         K, the number of decode workers as published.
     balanced
         False clusters without a capacity, the published control.
+    n_starts
+        Starts of the clustering, of which the best is kept. The published fit has 1, and comes to rest
+        where its seed leads it: with 2 clusters of the tiny MoE's trace 1 saves 8.2 % on requests it did
+        not see, 4 save 9.5 %.
     select_layers
         False keeps every layer, and needs no decode counts.
     n_pairs
@@ -64,6 +68,7 @@ class CalibrationSettings:
     transform: TransformName = TransformName.COUNT_IDF
     seed: int = 1
     balanced: bool = True
+    n_starts: int = 4
     select_layers: bool = True
     n_pairs: int = 30_000
     held_out_batch_sizes: tuple[int, ...] = (8, 16, 32, 64)
@@ -83,6 +88,7 @@ class CalibrationSettings:
         for name, value, lowest in (
             ("n_clusters", self.n_clusters, 1),
             ("seed", self.seed, 0),
+            ("n_starts", self.n_starts, 1),
             ("n_pairs", self.n_pairs, 2),
             ("n_splits", self.n_splits, 2),
             *(("held_out_batch_sizes", size, 1) for size in self.held_out_batch_sizes),
@@ -210,8 +216,9 @@ def _fit(
         selection = _select(trace, transform, settings, report_to)
         transform = transform.with_mask(selection.mask)
     report_to(CalibrationStage.CLUSTERS, 0.0)
-    clusters = BalancedSphericalKMeans(settings.n_clusters, balanced=settings.balanced, seed=settings.seed)
-    clusters.fit(transform.apply(usage_of(transform.name, trace)))
+    clusters = BalancedSphericalKMeans(
+        settings.n_clusters, balanced=settings.balanced, seed=settings.seed, n_starts=settings.n_starts
+    ).fit(transform.apply(usage_of(transform.name, trace)))
     report_to(CalibrationStage.CLUSTERS, 1.0)
     version = CentroidVersion(
         shape=trace.shape,
@@ -274,6 +281,7 @@ def _fit_metrics(
         ("is_balanced", float(settings.balanced)),
         ("n_iterations", float(clusters.n_iterations_)),
         ("n_layers_kept", float(transform.layer_mask.sum())),
+        ("n_starts", float(settings.n_starts)),
     ]
     if selection is not None:
         metrics.append((CURVE, tuple(selection.rho_by_length.tolist())))

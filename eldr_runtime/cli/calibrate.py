@@ -55,6 +55,14 @@ workers_option = click.option(
     help="Choose the layers that predict decode use best, or keep them all (needs no decode counts).",
 )
 @click.option(
+    "--starts",
+    "n_starts",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Starts of the clustering, of which the best is kept; 1 is the published fit.",
+)
+@click.option(
     "--splits",
     "n_splits",
     type=click.IntRange(min=2),
@@ -76,6 +84,7 @@ def calibrate_command(
     transform: str,
     seed: int,
     select_layers: bool,
+    n_starts: int,
     n_splits: int,
     output: Path | None,
     as_json: bool,
@@ -92,6 +101,7 @@ def calibrate_command(
         transform=TransformName(transform),
         seed=seed,
         select_layers=select_layers,
+        n_starts=n_starts,
         n_splits=n_splits,
     )
     with stage_progress() as on_stage:

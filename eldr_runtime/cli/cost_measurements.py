@@ -220,7 +220,8 @@ def _timed_fit(trace: ExpertTrace, settings: CalibrationSettings) -> FitCost:
 def _cluster(size: ClusterSize) -> ClusterCost:
     rows = _topic_rows(size.n_requests, size.n_features, 3 * size.n_clusters, np.random.default_rng(1))
     started = time.perf_counter()
-    fitted = BalancedSphericalKMeans(size.n_clusters).fit(rows)
+    settings = CalibrationSettings(n_clusters=size.n_clusters)
+    fitted = BalancedSphericalKMeans(settings.n_clusters, n_starts=settings.n_starts).fit(rows)
     seconds = time.perf_counter() - started
     return ClusterCost(seconds=seconds, n_iterations=fitted.n_iterations_, peak_mib=_peak_mib())
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from scipy.optimize import linear_sum_assignment
 
+from eldr_runtime import balanced_kmeans
 from eldr_runtime.array_types import Floats, Floats32, Ints
 from eldr_runtime.balanced_kmeans import BalancedSphericalKMeans, assign_balanced
 from eldr_runtime.errors import InvalidValue
@@ -125,6 +126,37 @@ class TestBalancedSphericalKMeans:
         transfers = BalancedSphericalKMeans(6, exact_limit=0).fit(rows)
         np.testing.assert_allclose(transfers.centroids_, exact.centroids_, atol=1e-6)
 
+    @given(st.integers(2, 6), st.integers(8, 60), st.integers(0, 5), st.integers(2, 4))
+    @settings(deadline=None, max_examples=40)
+    def test_more_starts_never_cost_more(
+        self, n_clusters: int, n_requests: int, seed: int, n_starts: int
+    ) -> None:
+        rows = topic_signatures(n_requests, 12, 5, seed)
+        one = BalancedSphericalKMeans(n_clusters, seed=seed).fit(rows)
+        best = BalancedSphericalKMeans(n_clusters, seed=seed, n_starts=n_starts).fit(rows)
+        assert best.cost_ <= one.cost_
+        assert np.bincount(best.labels_).max() <= -(-n_requests // n_clusters)
+
+    def test_a_better_start_is_found(self) -> None:
+        # The corners of a rectangle: left against right costs least, top against bottom comes to rest too.
+        rows = np.array([[9, 3, 0], [9, -3, 0], [-9, 3, 0], [-9, -3, 0]], dtype=np.float32)
+        rows[:, 2] = 20.0
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        costs = [BalancedSphericalKMeans(2, seed=seed).fit(rows).cost_ for seed in range(30)]
+        worse = int(np.argmax(costs))
+        best = BalancedSphericalKMeans(2, seed=worse, n_starts=8).fit(rows)
+        assert costs[worse] > 2 * min(costs)
+        assert best.cost_ == pytest.approx(min(costs))
+
+    def test_many_rows_start_from_the_best_of_a_sample(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(balanced_kmeans, "START_ROWS", 30)
+        rows = topic_signatures(300, 20, 4, 0)
+        rows[:200] = 0.0  # zero rows say nothing, and are not drawn
+        fitted = BalancedSphericalKMeans(4, n_starts=3).fit(rows)
+        assert len(fitted.labels_) == 300
+        whole = BalancedSphericalKMeans(4).fit(rows)
+        assert fitted.cost_ == pytest.approx(whole.cost_, rel=0.05)
+
     def test_same_seed_gives_the_same_bytes_and_fit_forgets(self) -> None:
         rows = topic_signatures(60, 20, 4, 0)
         estimator = BalancedSphericalKMeans(4)
@@ -179,8 +211,8 @@ class TestBalancedSphericalKMeans:
         with pytest.raises(InvalidValue, match=message):
             BalancedSphericalKMeans(1).fit(np.array(rows, dtype=np.float32))
 
-    @pytest.mark.parametrize("field", ["n_clusters", "max_iterations"])
+    @pytest.mark.parametrize("field", ["n_clusters", "n_starts", "max_iterations"])
     def test_settings_below_one_are_named(self, field: str) -> None:
-        arguments = {"n_clusters": 1, "max_iterations": 1, field: 0}
+        arguments = {"n_clusters": 1, "max_iterations": 1, "n_starts": 1, field: 0}
         with pytest.raises(InvalidValue, match=f"{field} is 0; must be an integer of at least 1"):
             BalancedSphericalKMeans(**arguments).fit(np.eye(2, dtype=np.float32))
