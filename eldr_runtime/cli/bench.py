@@ -120,13 +120,15 @@ def capture_command(engine_env: Path, checkpoint: Path, n_rounds: int, as_json: 
 
 
 def capture_costs(cost: CaptureCost) -> list[Cost]:
-    """Return time with capture over time without, and the memory of both."""
+    """Return time with capture against time without, and the memory of both."""
     costs = []
-    for what, ratio in (("prefill", cost.prefill), ("decode step", cost.decode_step)):
+    for what, times in (("prefill of 16 prompts", cost.prefill), ("decode step", cost.decode_step)):
         named = f"{what} with capture over without, {cost.n_rounds} paired rounds"
-        values = (ratio.quartiles[0], ratio.median, ratio.quartiles[1])
+        values = (times.quartiles[0], times.ratio, times.quartiles[1])
         for part, value in zip(("lower quartile", "median", "upper quartile"), values, strict=True):
             costs.append(Cost(what=f"{named}, {part}", unit="ratio", measured=value, target=None))
+        added = f"added to a {what}, median"
+        costs.append(Cost(what=added, unit="ms", measured=times.added_ms, target=None))
     for what, mib in (("with", cost.peak_mib_with), ("without", cost.peak_mib_without)):
         costs.append(Cost(what=f"peak memory {what} capture", unit="MiB", measured=mib, target=None))
     return costs

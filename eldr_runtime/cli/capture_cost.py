@@ -5,7 +5,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -20,20 +20,30 @@ LOG_TAIL = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairedRatio:
-    """With capture over without: the median over the paired rounds, and their quartiles."""
+class PairedTimes:
+    """Time with capture against time without, over the paired rounds.
 
-    median: float
+    Attributes
+    ----------
+    ratio, quartiles
+        With over without: the median, and the quartiles about it.
+    added_ms
+        With less without, milliseconds: the median. What capture adds by layer and by step does not grow
+        with the model's width, as the time beside it does.
+    """
+
+    ratio: float
     quartiles: tuple[float, float]
+    added_ms: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureCost:
-    """Time ratios of a prefill and of a decode step, and what the processes took at most, MiB."""
+    """Times of a prefill of 16 prompts and of a decode step, and what the processes took at most, MiB."""
 
     n_rounds: int
-    prefill: PairedRatio
-    decode_step: PairedRatio
+    prefill: PairedTimes
+    decode_step: PairedTimes
     peak_mib_with: float
     peak_mib_without: float
 
@@ -55,25 +65,49 @@ def measure_capture(
         Called with the rounds done so far.
     """
     rounds = []
-    with (
-        _probe(python, checkpoint, "with") as (capturing, peak_mib_with),
-        _probe(python, checkpoint, "without") as (plain, peak_mib_without),
-    ):
+    with _probe(python, checkpoint, "with") as capturing, _probe(python, checkpoint, "without") as plain:
+        peaks = [probe.read()["peak_mib"] for probe in (capturing, plain)]
         for number in range(n_rounds):
             rounds.append(_paired_round(capturing, plain, is_capturing_first=number % 2 == 0))
             on_round(number + 1)
     return CaptureCost(
         n_rounds=n_rounds,
-        prefill=_ratio([one["prefill_ms"] / other["prefill_ms"] for one, other in rounds]),
-        decode_step=_ratio([one["step_ms"] / other["step_ms"] for one, other in rounds]),
-        peak_mib_with=peak_mib_with,
-        peak_mib_without=peak_mib_without,
+        prefill=_paired([(one["prefill_ms"], other["prefill_ms"]) for one, other in rounds]),
+        decode_step=_paired([(one["step_ms"], other["step_ms"]) for one, other in rounds]),
+        peak_mib_with=peaks[0],
+        peak_mib_without=peaks[1],
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """A vLLM in a process of its own, that answers a line with a round's times."""
+
+    process: "subprocess.Popen[str]"
+    log: IO[str]
+
+    def ask(self) -> dict[str, float]:
+        """Let it work a round."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended: reading says why
+            self.process.stdin.write("round\n")
+            self.process.stdin.flush()
+        return self.read()
+
+    def read(self) -> dict[str, float]:
+        """Read the next line that is an answer: what vLLM itself prints is not."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                document: dict[str, float] = json.loads(line)
+                return document
+        self.log.seek(0)
+        raise UnsupportedEngine(f"vLLM ended in the middle of the measurement: {self.log.read()[-LOG_TAIL:]}")
+
+
 @contextmanager
-def _probe(python: Path, checkpoint: Path, capture: str) -> Iterator[tuple["subprocess.Popen[str]", float]]:
-    """Start a probe, yield it with its peak memory, and end it."""
+def _probe(python: Path, checkpoint: Path, capture: str) -> Iterator[_Probe]:
+    """Start a probe, and end it."""
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(
@@ -86,42 +120,26 @@ def _probe(python: Path, checkpoint: Path, capture: str) -> Iterator[tuple["subp
         ) as process,
     ):
         try:
-            yield process, _read(process, log)["peak_mib"]
+            yield _Probe(process, log)
         finally:
             process.kill()
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):  # a line that it did not read
+                process.stdin.close()
 
 
 def _paired_round(
-    capturing: "subprocess.Popen[str]", plain: "subprocess.Popen[str]", *, is_capturing_first: bool
+    capturing: _Probe, plain: _Probe, *, is_capturing_first: bool
 ) -> tuple[dict[str, float], dict[str, float]]:
     if is_capturing_first:
-        first = _ask(capturing)
-        return first, _ask(plain)
-    second = _ask(plain)
-    return _ask(capturing), second
+        first = capturing.ask()
+        return first, plain.ask()
+    second = plain.ask()
+    return capturing.ask(), second
 
 
-def _ask(process: "subprocess.Popen[str]") -> dict[str, float]:
-    assert process.stdin is not None
-    process.stdin.write("round\n")
-    process.stdin.flush()
-    return _read(process, None)
-
-
-def _read(process: "subprocess.Popen[str]", log: IO[str] | None) -> dict[str, float]:
-    """Read the next line that is an answer: what vLLM itself prints is not."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("{"):
-            document: dict[str, float] = json.loads(line)
-            return document
-    tail = ""
-    if log is not None:
-        log.seek(0)
-        tail = log.read()[-LOG_TAIL:]
-    raise UnsupportedEngine(f"vLLM ended in the middle of the measurement: {tail}")
-
-
-def _ratio(ratios: Sequence[float]) -> PairedRatio:
-    low, median, high = np.quantile(ratios, [0.25, 0.5, 0.75])
-    return PairedRatio(median=float(median), quartiles=(float(low), float(high)))
+def _paired(times_ms: Sequence[tuple[float, float]]) -> PairedTimes:
+    pairs = np.array(times_ms)
+    low, median, high = np.quantile(pairs[:, 0] / pairs[:, 1], [0.25, 0.5, 0.75])
+    added_ms = float(np.median(pairs[:, 0] - pairs[:, 1]))
+    return PairedTimes(ratio=float(median), quartiles=(float(low), float(high)), added_ms=added_ms)

@@ -14,7 +14,7 @@ from eldr_runtime.cli.bench import (
     recorded_fit_costs,
     route_costs,
 )
-from eldr_runtime.cli.capture_cost import CaptureCost, PairedRatio, measure_capture
+from eldr_runtime.cli.capture_cost import CaptureCost, PairedTimes, measure_capture
 from eldr_runtime.cli.cost_measurements import (
     ClusterSize,
     Cost,
@@ -86,20 +86,56 @@ def test_json_names_the_machine_and_its_threads(run_json: Callable[..., dict[str
     assert {"what", "unit", "measured", "target"} == set(document["costs"][0])
 
 
-def test_capture_is_told_as_ratios_and_memory() -> None:
-    ratio = PairedRatio(median=1.02, quartiles=(1.01, 1.04))
+def test_capture_is_told_as_ratios_added_time_and_memory() -> None:
+    times = PairedTimes(ratio=1.02, quartiles=(1.01, 1.04), added_ms=0.3)
     cost = CaptureCost(
-        n_rounds=4, prefill=ratio, decode_step=ratio, peak_mib_with=1210.0, peak_mib_without=1200.0
+        n_rounds=4, prefill=times, decode_step=times, peak_mib_with=1210.0, peak_mib_without=1200.0
     )
     costs = _named(capture_costs(cost))
     assert costs["decode step with capture over without, 4 paired rounds, median"].measured == 1.02
-    assert costs["prefill with capture over without, 4 paired rounds, upper quartile"].measured == 1.04
+    named = "prefill of 16 prompts with capture over without, 4 paired rounds, upper quartile"
+    assert costs[named].measured == 1.04
+    assert costs["added to a decode step, median"].measured == 0.3
     assert costs["peak memory with capture"].unit == "MiB"
 
 
 def test_an_environment_without_vllm_is_no_measurement(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedEngine, match="No module named 'vllm'"):
         measure_capture(Path(sys.executable), tmp_path, 2)
+
+
+# Answers as the probe does, and ends after its rounds.
+PROBE = """#!/usr/bin/env python3
+import json, sys
+is_capturing = sys.argv[-1] == "with"
+print("what vLLM prints")
+print(json.dumps({"peak_mib": 110.0 if is_capturing else 100.0}), flush=True)
+for number, _ in enumerate(sys.stdin):
+    if number == N_ROUNDS:
+        sys.exit("out of memory")
+    print(json.dumps({"prefill_ms": 100.0, "step_ms": 6.0 if is_capturing else 4.0}), flush=True)
+"""
+
+
+def _probe(folder: Path, n_rounds: int) -> Path:
+    path = folder / "python"
+    path.write_text(PROBE.replace("N_ROUNDS", str(n_rounds)))
+    path.chmod(0o755)
+    return path
+
+
+def test_rounds_are_compared_in_pairs(tmp_path: Path) -> None:
+    seen: list[int] = []
+    cost = measure_capture(_probe(tmp_path, n_rounds=3), tmp_path, 3, seen.append)
+    assert cost.decode_step == PairedTimes(ratio=1.5, quartiles=(1.5, 1.5), added_ms=2.0)
+    assert (cost.prefill.ratio, cost.prefill.added_ms) == (1.0, 0.0)
+    assert (cost.peak_mib_with, cost.peak_mib_without) == (110.0, 100.0)
+    assert seen == [1, 2, 3]
+
+
+def test_a_round_that_fails_says_why(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedEngine, match="out of memory"):
+        measure_capture(_probe(tmp_path, n_rounds=1), tmp_path, 2)
 
 
 def test_a_recorded_trace_is_fitted(pack: Path) -> None:
