@@ -24,6 +24,7 @@ from controlplane.domain.telemetry import SampledDecision
 from eldr_runtime.cli.shipped import CHECKPOINT, PROMPTS
 from eldr_runtime.prompt_file import read_prompts
 from eldr_runtime.vllm_adapter.command_line import IN_PROCESS_ENVIRONMENT
+from eldr_runtime.vllm_adapter.metrics_text import read_engine_metrics
 
 REPOSITORY = Path(__file__).parents[3]
 PYTHON = REPOSITORY / ".venv-vllm" / "bin" / "python"
@@ -53,11 +54,11 @@ class RealStack:
     def completions_url(self) -> str:
         return f"{self.stack.url('router')}/v1/completions"
 
-    def ask(self, prompt: str, n_tokens: int, **sampling: float) -> tuple[int, ...]:
-        """Ask one prompt, greedily unless told how, and return the token ids of its answer."""
+    def ask(self, prompt: str, n_tokens: int) -> tuple[int, ...]:
+        """Ask one prompt, greedily, and return the token ids of its answer."""
         body = {
             "model": VllmCpuEngine.MODEL, "prompt": prompt, "max_tokens": n_tokens, "temperature": 0.0,
-            "ignore_eos": True, "return_token_ids": True, **sampling,
+            "ignore_eos": True, "return_token_ids": True,
         }  # fmt: skip
         answer = httpx.post(self.completions_url, json=body, timeout=ANSWER_SECONDS, trust_env=False)
         answer.raise_for_status()
@@ -74,6 +75,18 @@ class RealStack:
 
         with ThreadPoolExecutor(concurrency) as pool:
             return list(pool.map(ask, questions.prompts))
+
+    def stream(self, prompt: str, n_tokens: int) -> None:
+        """Ask for a stream sampled as a model's answers are, and read it to its end."""
+        body = {
+            "model": VllmCpuEngine.MODEL, "prompt": prompt, "max_tokens": n_tokens, "temperature": 0.8,
+            "ignore_eos": True, "stream": True,
+        }  # fmt: skip
+        with httpx.stream(
+            "POST", self.completions_url, json=body, timeout=ANSWER_SECONDS, trust_env=False
+        ) as answer:
+            answer.raise_for_status()
+            answer.read()
 
     def leave_in_the_middle(self, prompt: str) -> None:
         """Ask for a stream and close it after its first event."""
@@ -99,12 +112,10 @@ class RealStack:
     def mean_decode_batch(self, worker: str) -> float:
         """Return the requests in a decode step of this worker, over all its steps, from its metrics page."""
         page = httpx.get(f"{self.stack.url(worker)}/metrics", timeout=10, trust_env=False)
-        totals = {
-            line.split("{")[0].split(" ")[0]: float(line.rsplit(" ", 1)[1])
-            for line in page.raise_for_status().text.splitlines()
-            if line.startswith(("eldr_decode_batch_total", "eldr_decode_steps_total"))
-        }
-        return totals["eldr_decode_batch_total"] / totals["eldr_decode_steps_total"]
+        metrics = read_engine_metrics(page.raise_for_status().text)
+        assert metrics.batch_sum is not None
+        assert metrics.n_steps
+        return metrics.batch_sum / metrics.n_steps
 
     def decisions(self, since: datetime) -> list[SampledDecision]:
         """All decisions since a moment; every request is sampled."""

@@ -19,7 +19,8 @@ from eldr_runtime.prompt_file import read_prompts
 
 # Two decode workers of 16 requests each, always full: a few more wait, and answers are long beside prompts.
 CONCURRENCY = 40
-OUTPUT_TOKENS = 256
+# Of unequal length: answers that all end at once would come and go in waves, and batches with them.
+OUTPUT_TOKENS = (128, 384)
 N_PAIRS = 6
 WINDOW_SECONDS = 40
 WASHOUT_SECONDS = 16
@@ -29,17 +30,18 @@ CALIBRATION_SECONDS = 300
 
 @contextmanager
 def closed_loop(real: Any) -> Iterator[None]:
-    """Keep `CONCURRENCY` requests under way, prompts in random order, answers sampled as a model's are."""
+    """Keep `CONCURRENCY` requests under way, prompts in random order; streamed, or no TPOT would be known."""
+    rng = Random(1)
     prompts = [prompt.text for prompt in read_prompts(PROMPTS).prompts]
-    Random(1).shuffle(prompts)
+    rng.shuffle(prompts)
     source, is_over = itertools.cycle(prompts), threading.Event()
     lock = threading.Lock()
 
     def client() -> None:
         while not is_over.is_set():
             with lock:
-                prompt = next(source)
-            real.ask(prompt, OUTPUT_TOKENS, temperature=0.8)
+                prompt, n_tokens = next(source), rng.randint(*OUTPUT_TOKENS)
+            real.stream(prompt, n_tokens)
 
     with ThreadPoolExecutor(CONCURRENCY) as pool:
         clients = [pool.submit(client) for _ in range(CONCURRENCY)]
