@@ -118,7 +118,7 @@ def _activate(
 ) -> Activation:
     session = change.session
     active = versions.find_active(session, fleet)
-    before = None if active is None else versions.to_version(active)
+    before = activations.activation_at(session, fleet, change.now)
     if active is not None:
         active.state = VersionState.RETIRED
         session.flush()  # before the next one is active: there is one at most, also within the transaction
