@@ -18,7 +18,7 @@ from eldr_runtime.json_values import check_wire_version, message_from_json, mess
 from eldr_runtime.model_shape import ModelShape
 from eldr_runtime.policies.choice import PolicyName, PolicySettings
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -280,7 +280,7 @@ def _ids(workers: Iterable[WorkerEntry]) -> tuple[str, ...]:
 def check_name(field_name: str, value: str) -> None:
     """Refuse what cannot be the name of a fleet, a worker, a version or an arm."""
     if not _NAME.fullmatch(value):
-        limit = "1 to 128 letters, digits and any of . _ : / -, the first a letter or digit"
+        limit = "1 to 128 letters, digits and any of . _ : -, the first a letter or digit"
         raise InvalidConfig(field=field_name, value=value, limit=limit)
 
 

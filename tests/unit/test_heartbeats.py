@@ -78,6 +78,7 @@ def test_refuses_a_router_heartbeat(change: dict[str, object], field: str) -> No
         ({"fleet": ""}, "$.fleet"),
         ({"worker_id": ""}, "$.worker_id"),
         ({"worker_id": "two words"}, "$.worker_id"),
+        ({"worker_id": "rack/7"}, "$.worker_id"),  # would be two parts of a path
         ({"worker_id": "w" * 129}, "$.worker_id"),
         ({"role": "both"}, "$.role"),
         ({"url": "decode-0"}, "$.url"),
