@@ -208,8 +208,8 @@ def _some_rows(rows: Floats32, most: int, rng: np.random.Generator) -> Floats32:
     if len(rows) <= most:
         return rows
     usable = np.flatnonzero(np.einsum("ij,ij->i", rows, rows) > 0.0)
-    drawn = rng.choice(usable, min(most, len(usable)), replace=False)
-    return rows[np.sort(drawn)]
+    drawn: Floats32 = rows[np.sort(rng.choice(usable, min(most, len(usable)), replace=False))]
+    return drawn
 
 
 def _spread_start(rows: Floats32, n_clusters: int, rng: np.random.Generator) -> Floats32:

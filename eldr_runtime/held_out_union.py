@@ -9,6 +9,7 @@ expert stays unused with the mean, over subsets of size B, of the product of `q`
 mean). Batches drawn with repetition would be biased, since a request shares all experts with itself.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -17,12 +18,14 @@ import numpy as np
 from scipy import stats
 
 from eldr_runtime.array_types import Floats, Floats32, Ints
+from eldr_runtime.balanced_kmeans import assign_balanced
 from eldr_runtime.centroid_version import CentroidVersion
 from eldr_runtime.errors import InvalidTrace, InvalidValue, ModelMismatch
 from eldr_runtime.expert_trace import ExpertTrace
 from eldr_runtime.signature import usage_of
 
 MAX_REQUESTS = 8_000
+LOAD_CAP = 1.25  # of a worker's even share, as `eldr_capped` has it
 CONFIDENCE = 0.95
 FEATURES_AT_ONCE = 512  # the running means of a block stay in the cache
 
@@ -228,11 +231,31 @@ def split_half(labels: Sequence[str] | None, n_requests: int, seed: int) -> tupl
 
 def nearest_centroids(version: CentroidVersion, trace: ExpertTrace) -> Ints:
     """Nearest centroid of each request, int64 `(n_requests,)`; the lowest index on ties."""
+    labels: Ints = np.argmax(_similarities(version, trace), axis=1)
+    return labels
+
+
+def centroids_under_cap(version: CentroidVersion, trace: ExpertTrace, load_cap: float = LOAD_CAP) -> Ints:
+    """Give each request to a centroid, none more than `load_cap` times its even share, at the least distance.
+
+    So a router with that load cap places them: what crowds round one centroid has to go on to the next.
+
+    Returns
+    -------
+    ndarray of shape (n_requests,), int64
+    """
+    similarities = _similarities(version, trace)
+    capacity = math.ceil(load_cap * len(trace) / len(version.centroids))
+    return assign_balanced(1.0 - similarities, capacity)
+
+
+def _similarities(version: CentroidVersion, trace: ExpertTrace) -> Floats32:
     if trace.shape != version.shape:
         raise ModelMismatch(f"the version is for {version.shape}; the trace is of {trace.shape}")
-    signatures = version.transform.apply(usage_of(version.transform.name, trace))
-    labels: Ints = np.argmax(signatures @ version.centroids.T, axis=1)
-    return labels
+    similarities: Floats32 = (
+        version.transform.apply(usage_of(version.transform.name, trace)) @ version.centroids.T
+    )
+    return similarities
 
 
 def judge(
@@ -299,6 +322,9 @@ def compare_versions(
 ) -> PairedComparison:
     """Compare two versions on the same requests, which neither of them was fitted on.
 
+    Each places them under the load cap of `eldr_capped`. By the nearest centroid alone a version that an
+    unseen topic crowds onto one worker would look best: 30 % of the traffic alike, on one of 8 workers.
+
     Parameters
     ----------
     candidate, other : CentroidVersion
@@ -314,7 +340,7 @@ def compare_versions(
     if n_batches < 2:
         raise InvalidValue(field="n_batches", value=n_batches, limit="at least 2")
     p = trace.decode_share
-    sides = (nearest_centroids(candidate, trace), nearest_centroids(other, trace))
+    sides = (centroids_under_cap(candidate, trace), centroids_under_cap(other, trace))
     mean_points = _difference(p, sides, batch_size)
     draws = np.empty(n_batches)
     for draw in range(n_batches):
@@ -326,6 +352,36 @@ def compare_versions(
         mean_points=mean_points,
         interval=(float(low), float(high)),
         n_batches=n_batches,
+    )
+
+
+def pooled(comparisons: Sequence[PairedComparison]) -> PairedComparison:
+    """Take comparisons on disjoint requests as one: the mean, and its interval as of independent ones.
+
+    Raises
+    ------
+    InvalidValue
+        None, or of different batch sizes.
+
+    Examples
+    --------
+    >>> one = PairedComparison(batch_size=16, mean_points=1.0, interval=(-2.0, 4.0), n_batches=20)
+    >>> other = PairedComparison(batch_size=16, mean_points=2.0, interval=(-2.0, 6.0), n_batches=20)
+    >>> both = pooled([one, other])
+    >>> both.mean_points, both.interval, both.n_batches
+    (1.5, (-1.0, 4.0), 40)
+    """
+    sizes = {each.batch_size for each in comparisons}
+    if len(sizes) != 1:
+        raise InvalidValue(field="batch_size", value=sorted(sizes), limit="one, of at least one comparison")
+    mean_points = sum(each.mean_points for each in comparisons) / len(comparisons)
+    below = math.hypot(*(each.mean_points - each.interval[0] for each in comparisons)) / len(comparisons)
+    above = math.hypot(*(each.interval[1] - each.mean_points for each in comparisons)) / len(comparisons)
+    return PairedComparison(
+        batch_size=sizes.pop(),
+        mean_points=mean_points,
+        interval=(mean_points - below, mean_points + above),
+        n_batches=sum(each.n_batches for each in comparisons),
     )
 
 

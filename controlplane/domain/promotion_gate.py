@@ -44,7 +44,7 @@ def check_union(active_hash: str | None, comparisons: Sequence[GateComparison]) 
     detail = (
         f"{newest.mean_points:+.2f} points against the active version, 95 % from {newest.low_points:+.2f} to "
         f"{newest.high_points:+.2f}, limit {LIMIT_POINTS:+.2f}; batches of {newest.batch_size} of "
-        f"{newest.n_requests} requests of {newest.trace}"
+        f"{newest.n_requests} requests of {newest.trace}, placed under the load cap"
     )
     if not newest.is_held_out:
         detail += ", which one of the two was fitted on"

@@ -6,6 +6,7 @@ for, on the newest stored trace with decode counts, outside of any write transac
 """
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ from controlplane.storage.repositories import calibration_sources, trace_packs, 
 from eldr_runtime.centroid_version import CentroidVersion
 from eldr_runtime.errors import InvalidTrace
 from eldr_runtime.expert_trace import ExpertTrace
-from eldr_runtime.held_out_union import compare_versions
+from eldr_runtime.held_out_union import PairedComparison, compare_versions, pooled
 from eldr_runtime.trace_files import load_trace
 
 BATCH_SIZES = (16, 8)
@@ -33,24 +34,34 @@ MAX_COUNTS = 50_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgingTrace:
-    """Requests to compare on, what they are called, and whether neither version was fitted on them."""
+class Trial:
+    """A version, and the requests to compare it with the active one on."""
 
+    candidate: CentroidVersion
     trace: ExpertTrace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grounds:
+    """What the requests of trials are called, and whether neither version was fitted on them."""
+
     name: str
     is_held_out: bool
 
 
 def compare(
-    candidate: CentroidVersion, active: CentroidVersion, requests: JudgingTrace, now: datetime
+    trials: Sequence[Trial], active: CentroidVersion, grounds: Grounds, now: datetime
 ) -> GateComparison | None:
-    """Compare two versions on the newest requests; None where they are too few, or without decode counts."""
-    trace = _newest(requests.trace)
-    if not trace.has_decode:
+    """Compare with the active version on the newest requests of each trial, and take all trials as one.
+
+    None where they are too few, or without decode counts.
+    """
+    newest = [Trial(candidate=each.candidate, trace=_newest(each.trace)) for each in trials]
+    if not all(each.trace.has_decode for each in newest):
         return None
     for batch_size in BATCH_SIZES:
         try:
-            found = compare_versions(candidate, active, trace, batch_size=batch_size, n_batches=N_BATCHES)
+            found = pooled([_compare(trial, active, batch_size) for trial in newest])
         except InvalidTrace:
             continue  # no cluster of a whole batch in half of the requests: try the smaller batch
         return GateComparison(
@@ -59,12 +70,16 @@ def compare(
             low_points=found.interval[0],
             high_points=found.interval[1],
             batch_size=batch_size,
-            n_requests=len(trace),
-            trace=requests.name,
-            is_held_out=requests.is_held_out,
+            n_requests=sum(len(each.trace) for each in newest),
+            trace=grounds.name,
+            is_held_out=grounds.is_held_out,
             compared_at=now,
         )
     return None
+
+
+def _compare(trial: Trial, active: CentroidVersion, batch_size: int) -> PairedComparison:
+    return compare_versions(trial.candidate, active, trial.trace, batch_size=batch_size, n_batches=N_BATCHES)
 
 
 def remember(session: WriteSession, row: VersionRow, comparison: GateComparison) -> None:
@@ -83,30 +98,23 @@ def compare_if_needed(database: Database, fleet: str, version_id: str, now: date
             return
         if any(old.other_hash == active_row.content_hash for old in versions.read_gate(row)):
             return
-        requests = _stored_requests(session, fleet, row, active_row)
-        if requests is None:
+        pack = trace_packs.find_newest_with_decode(session, fleet)
+        if pack is None:
             return
-        candidate, active = load_version(session, row), load_version(session, active_row)
-    comparison = compare(candidate, active, requests, now)
+        trial = Trial(candidate=load_version(session, row), trace=load_stored_trace(session, pack))
+        active = load_version(session, active_row)
+        grounds = _grounds(session, pack, row, active_row)
+    comparison = compare([trial], active, grounds, now)
     if comparison is not None:
         with database.write() as writer:
             remember(writer, get_version(writer, fleet, version_id), comparison)
 
 
-def _stored_requests(
-    session: ReadSession, fleet: str, candidate: VersionRow, active: VersionRow
-) -> JudgingTrace | None:
-    pack = trace_packs.find_newest_with_decode(session, fleet)
-    if pack is None:
-        return None
+def _grounds(session: ReadSession, pack: TracePackRow, candidate: VersionRow, active: VersionRow) -> Grounds:
     fitted_on = calibration_sources.pack_ids_of(
         session, (candidate.calibration_run_id, active.calibration_run_id)
     )
-    return JudgingTrace(
-        trace=load_stored_trace(session, pack),
-        name=f"trace pack {pack.name!r}",
-        is_held_out=pack.id not in fitted_on,
-    )
+    return Grounds(name=f"trace pack {pack.name!r}", is_held_out=pack.id not in fitted_on)
 
 
 def load_stored_trace(session: ReadSession, pack: TracePackRow) -> ExpertTrace:

@@ -12,7 +12,7 @@ from controlplane.domain.promotion_gate import GateComparison
 from controlplane.errors import ControlPlaneError, NotReady
 from controlplane.services.build_reference import build_drift_reference, build_projection
 from controlplane.services.calibrate import end_run
-from controlplane.services.judge_version import JudgingTrace, compare, load_stored_trace
+from controlplane.services.judge_version import Grounds, Trial, compare, load_stored_trace
 from controlplane.services.keep_reference import write_drift, write_projection
 from controlplane.services.keep_trace_pack import get_trace_pack
 from controlplane.services.keep_version import keep_version, load_version
@@ -187,21 +187,22 @@ def _judge(
     inherit: CentroidVersion | None,
     now: datetime,
 ) -> tuple[GateComparison, ...]:
-    """Compare with the active version on one half of the requests, by a twin fitted on the other half.
+    """Compare with the active version on each half of the requests, by a twin fitted on the other half.
 
-    The version itself is fitted on all of them; its twin, on half as many, is no better than it.
+    The version itself is fitted on all of them; its twins, on half as many each, are no better than it.
     """
     if active is None or active.content_hash == version.content_hash or not trace.has_decode:
         return ()
     covered, _ = trace.without_uncovered()
-    fitted, held_out = split_half(covered.labels, len(covered), wanted.seed)
-    if len(fitted) < wanted.n_clusters:
+    halves = [covered.select(half) for half in split_half(covered.labels, len(covered), wanted.seed)]
+    if min(len(half) for half in halves) < wanted.n_clusters:
         return ()
-    twin = fit_version(covered.select(fitted), wanted, _Silent(), inherit=inherit)
-    requests = JudgingTrace(
-        trace=covered.select(held_out), name=f"half of {name}, fitted on the other half", is_held_out=True
-    )
-    comparison = compare(twin, active, requests, now)
+    trials = [
+        Trial(candidate=fit_version(fitted, wanted, _Silent(), inherit=inherit), trace=held_out)
+        for fitted, held_out in (halves, halves[::-1])
+    ]
+    grounds = Grounds(name=f"{name}, each half by a fit on the other", is_held_out=True)
+    comparison = compare(trials, active, grounds, now)
     return () if comparison is None else (comparison,)
 
 

@@ -14,10 +14,12 @@ from eldr_runtime.expert_trace import ExpertTrace
 from eldr_runtime.expert_use import expected_union, mean_use
 from eldr_runtime.held_out_union import (
     PairedComparison,
+    centroids_under_cap,
     compare_versions,
     expected_unions,
     judge,
     nearest_centroids,
+    pooled,
     random_labels_control,
     split_half,
     union_changes,
@@ -268,6 +270,43 @@ class TestCompareVersions:
         assert not worse.is_not_worse()
         assert better.is_not_worse()
         assert better.mean_points == pytest.approx(-worse.mean_points)
+
+    def test_the_load_cap_holds_by_hand(self) -> None:
+        # All eight requests are of topic 0, which is centroid 0. Two centroids, even share 4, cap 1.25: 5.
+        trace = topic_trace(40, 1)
+        same = trace.select(np.zeros(8, dtype=np.int64))
+        transform = fit_signature_transform(TransformName.COUNT, trace)
+        own = transform.apply(same.prefill_counts)[:1]
+        other = np.roll(own, 1, axis=1)
+        version = version_of(trace, transform, np.concatenate([own, other]))
+        assert nearest_centroids(version, same).tolist() == [0] * 8
+        assert sorted(np.bincount(centroids_under_cap(version, same)).tolist()) == [3, 5]
+        assert sorted(np.bincount(centroids_under_cap(version, same, load_cap=1.0)).tolist()) == [4, 4]
+
+    def test_a_refit_to_an_unseen_topic_is_better_once_loads_count(self) -> None:
+        # The active version has never seen topic 3, which is 40 of 100 requests: all go to one of 4 workers.
+        trace = topic_trace(800, 4, labelled=True)
+        assert trace.labels is not None
+        is_unseen = np.array([label == "topic 3" for label in trace.labels])
+        seen, unseen = np.flatnonzero(~is_unseen), np.flatnonzero(is_unseen)
+        active = fit(trace.select(seen[:100]), 1)
+        refit = fit(trace.select(np.concatenate([seen[100:160], unseen[:40]])), 1)
+        live = trace.select(np.concatenate([seen[160:220], unseen[40:80]]))
+        assert np.bincount(nearest_centroids(active, live)).max() == 40
+        by_nearest = [
+            union_changes(live.decode_share, nearest_centroids(version, live), [4])[0].percent
+            for version in (refit, active)
+        ]
+        assert by_nearest[0] == pytest.approx(by_nearest[1]), "as if there were nothing to gain"
+        assert compare_versions(refit, active, live, batch_size=4, n_batches=8).interval[1] < 0
+
+    def test_comparisons_of_two_batch_sizes_are_not_pooled(self) -> None:
+        two = [
+            PairedComparison(batch_size=size, mean_points=0.0, interval=(-1.0, 1.0), n_batches=2)
+            for size in (8, 16)
+        ]
+        with pytest.raises(InvalidValue, match="batch_size"):
+            pooled(two)
 
     @pytest.mark.parametrize(("high", "verdict"), [(0.5, True), (0.501, False)])
     def test_the_upper_end_decides(self, high: float, verdict: bool) -> None:

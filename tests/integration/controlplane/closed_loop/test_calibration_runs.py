@@ -294,7 +294,7 @@ def test_a_new_version_is_judged_against_the_active_one(
         promoted = operator.post(f"{versions_path}/{version_id}/promote", json={"reason": "it passed"})
         assert promoted.status_code == 200, promoted.text
     checks = {check["name"]: check["detail"] for check in preview.json()["checks"]}
-    assert "half of trace pack 'pack-2', fitted on the other half" in checks["held-out union"]
+    assert "trace pack 'pack-2', each half by a fit on the other" in checks["held-out union"]
 
 
 def test_everything_is_audited(
