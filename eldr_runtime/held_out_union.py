@@ -9,7 +9,6 @@ expert stays unused with the mean, over subsets of size B, of the product of `q`
 mean). Batches drawn with repetition would be biased, since a request shares all experts with itself.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -18,14 +17,12 @@ import numpy as np
 from scipy import stats
 
 from eldr_runtime.array_types import Floats, Floats32, Ints
-from eldr_runtime.balanced_kmeans import assign_balanced
 from eldr_runtime.centroid_version import CentroidVersion
-from eldr_runtime.errors import InvalidTrace, InvalidValue, ModelMismatch
+from eldr_runtime.errors import InvalidValue, ModelMismatch
 from eldr_runtime.expert_trace import ExpertTrace
 from eldr_runtime.signature import usage_of
 
 MAX_REQUESTS = 8_000
-LOAD_CAP = 1.25  # of a worker's even share, as `eldr_capped` has it
 CONFIDENCE = 0.95
 FEATURES_AT_ONCE = 512  # the running means of a block stay in the cache
 
@@ -85,31 +82,6 @@ class HeldOutUnion:
     interval: tuple[float, float]
     covered_share: float
     by_cluster: tuple[ClusterChange, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairedComparison:
-    """Union change of a candidate version less that of another, in points; below 0 the candidate is better.
-
-    Attributes
-    ----------
-    mean_points
-        On all requests.
-    interval
-        95 % interval from the paired half-samples, centred on `mean_points`. The spread of a half-sample
-        about the whole is that of the whole about the truth (a jackknife that deletes half).
-    n_batches
-        Paired half-samples; each stands for all batches of its requests, whose mean is exact.
-    """
-
-    batch_size: int
-    mean_points: float
-    interval: tuple[float, float]
-    n_batches: int
-
-    def is_not_worse(self, limit_points: float = 0.5) -> bool:
-        """Whether the candidate is worse by less than `limit_points` at 95 %."""
-        return self.interval[1] <= limit_points
 
 
 def expected_unions(p: Floats32 | Floats, batch_sizes: Sequence[int]) -> tuple[float | None, ...]:
@@ -231,25 +203,12 @@ def split_half(labels: Sequence[str] | None, n_requests: int, seed: int) -> tupl
 
 def nearest_centroids(version: CentroidVersion, trace: ExpertTrace) -> Ints:
     """Nearest centroid of each request, int64 `(n_requests,)`; the lowest index on ties."""
-    labels: Ints = np.argmax(_similarities(version, trace), axis=1)
+    labels: Ints = np.argmax(centroid_similarities(version, trace), axis=1)
     return labels
 
 
-def centroids_under_cap(version: CentroidVersion, trace: ExpertTrace, load_cap: float = LOAD_CAP) -> Ints:
-    """Give each request to a centroid, none more than `load_cap` times its even share, at the least distance.
-
-    So a router with that load cap places them: what crowds round one centroid has to go on to the next.
-
-    Returns
-    -------
-    ndarray of shape (n_requests,), int64
-    """
-    similarities = _similarities(version, trace)
-    capacity = math.ceil(load_cap * len(trace) / len(version.centroids))
-    return assign_balanced(1.0 - similarities, capacity)
-
-
-def _similarities(version: CentroidVersion, trace: ExpertTrace) -> Floats32:
+def centroid_similarities(version: CentroidVersion, trace: ExpertTrace) -> Floats32:
+    """Cosine of each request with each centroid, float32 `(n_requests, n_centroids)`."""
     if trace.shape != version.shape:
         raise ModelMismatch(f"the version is for {version.shape}; the trace is of {trace.shape}")
     similarities: Floats32 = (
@@ -309,91 +268,6 @@ def random_labels_control(
         groups = np.random.default_rng([seed, n_clusters]).permutation(len(held_out)) % n_clusters
         changes.append(union_changes(held_out.decode_share, groups, [batch_size])[0])
     return _summary(changes)
-
-
-def compare_versions(
-    candidate: CentroidVersion,
-    other: CentroidVersion,
-    trace: ExpertTrace,
-    *,
-    batch_size: int = 16,
-    n_batches: int = 100,
-    seed: int = 0,
-) -> PairedComparison:
-    """Compare two versions on the same requests, which neither of them was fitted on.
-
-    Each places them under the load cap of `eldr_capped`. By the nearest centroid alone a version that an
-    unseen topic crowds onto one worker would look best: 30 % of the traffic alike, on one of 8 workers.
-
-    Parameters
-    ----------
-    candidate, other : CentroidVersion
-        Of the model of the trace.
-    trace : ExpertTrace
-        With decode counts; enough requests that a random half leaves both versions a cluster of a batch.
-    batch_size : int
-    n_batches : int
-        Paired half-samples, at least 2.
-    seed : int
-        Seeds the half-samples, by label where there are labels.
-    """
-    if n_batches < 2:
-        raise InvalidValue(field="n_batches", value=n_batches, limit="at least 2")
-    p = trace.decode_share
-    sides = (centroids_under_cap(candidate, trace), centroids_under_cap(other, trace))
-    mean_points = _difference(p, sides, batch_size)
-    draws = np.empty(n_batches)
-    for draw in range(n_batches):
-        half = split_half(trace.labels, len(trace), seed + draw // 2)[draw % 2]
-        draws[draw] = _difference(p[half], (sides[0][half], sides[1][half]), batch_size)
-    low, high = np.quantile(draws - draws.mean(), [0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2]) + mean_points
-    return PairedComparison(
-        batch_size=batch_size,
-        mean_points=mean_points,
-        interval=(float(low), float(high)),
-        n_batches=n_batches,
-    )
-
-
-def pooled(comparisons: Sequence[PairedComparison]) -> PairedComparison:
-    """Take comparisons on disjoint requests as one: the mean, and its interval as of independent ones.
-
-    Raises
-    ------
-    InvalidValue
-        None, or of different batch sizes.
-
-    Examples
-    --------
-    >>> one = PairedComparison(batch_size=16, mean_points=1.0, interval=(-2.0, 4.0), n_batches=20)
-    >>> other = PairedComparison(batch_size=16, mean_points=2.0, interval=(-2.0, 6.0), n_batches=20)
-    >>> both = pooled([one, other])
-    >>> both.mean_points, both.interval, both.n_batches
-    (1.5, (-1.0, 4.0), 40)
-    """
-    sizes = {each.batch_size for each in comparisons}
-    if len(sizes) != 1:
-        raise InvalidValue(field="batch_size", value=sorted(sizes), limit="one, of at least one comparison")
-    mean_points = sum(each.mean_points for each in comparisons) / len(comparisons)
-    below = math.hypot(*(each.mean_points - each.interval[0] for each in comparisons)) / len(comparisons)
-    above = math.hypot(*(each.interval[1] - each.mean_points for each in comparisons)) / len(comparisons)
-    return PairedComparison(
-        batch_size=sizes.pop(),
-        mean_points=mean_points,
-        interval=(mean_points - below, mean_points + above),
-        n_batches=sum(each.n_batches for each in comparisons),
-    )
-
-
-def _difference(p: Floats32, sides: tuple[Ints, Ints], batch_size: int) -> float:
-    if np.array_equal(*sides):
-        return 0.0
-    percents = [union_changes(p, groups, [batch_size])[0].percent for groups in sides]
-    first, second = percents
-    if first is None or second is None:
-        limit = f"enough that each version has a cluster of {batch_size} in half of them"
-        raise InvalidTrace(field="n_requests", value=len(p), limit=limit)
-    return first - second
 
 
 def _halves(trace: ExpertTrace, seed: int) -> tuple[ExpertTrace, ExpertTrace]:

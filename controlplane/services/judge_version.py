@@ -22,8 +22,8 @@ from controlplane.storage.repositories import calibration_sources, trace_packs, 
 from eldr_runtime.centroid_version import CentroidVersion
 from eldr_runtime.errors import InvalidTrace
 from eldr_runtime.expert_trace import ExpertTrace
-from eldr_runtime.held_out_union import PairedComparison, compare_versions, pooled
 from eldr_runtime.trace_files import load_trace
+from eldr_runtime.version_comparison import PairedComparison, compare_versions, pooled
 
 BATCH_SIZES = (16, 8)
 N_BATCHES = 20

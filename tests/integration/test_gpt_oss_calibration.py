@@ -9,10 +9,11 @@ import pytest
 from eldr_runtime.calibration import CalibrationSettings, fit_version
 from eldr_runtime.centroid_version import CentroidVersion
 from eldr_runtime.expert_trace import ExpertTrace
-from eldr_runtime.held_out_union import compare_versions, judge, random_labels_control, split_half
+from eldr_runtime.held_out_union import judge, random_labels_control, split_half
 from eldr_runtime.readiness import Verdict, assess
 from eldr_runtime.signature import TransformName
 from eldr_runtime.trace_import import open_trace
+from eldr_runtime.version_comparison import compare_versions
 
 DATA = Path(os.environ.get("ELDR_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data")) / "gpt-oss-20b"
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no GPT-OSS-20B data at {DATA}")
