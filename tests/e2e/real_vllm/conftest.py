@@ -54,11 +54,11 @@ class RealStack:
     def completions_url(self) -> str:
         return f"{self.stack.url('router')}/v1/completions"
 
-    def ask(self, prompt: str, n_tokens: int) -> tuple[int, ...]:
-        """Ask one prompt, greedily, and return the token ids of its answer."""
+    def ask(self, prompt: str, n_tokens: int, **sampling: float) -> tuple[int, ...]:
+        """Ask one prompt, greedily unless told how, and return the token ids of its answer."""
         body = {
             "model": VllmCpuEngine.MODEL, "prompt": prompt, "max_tokens": n_tokens, "temperature": 0.0,
-            "ignore_eos": True, "return_token_ids": True,
+            "ignore_eos": True, "return_token_ids": True, **sampling,
         }  # fmt: skip
         answer = httpx.post(self.completions_url, json=body, timeout=ANSWER_SECONDS, trust_env=False)
         answer.raise_for_status()
