@@ -26,7 +26,7 @@ MARKS = {
     "promotion": ("triangle-up", GREEN),
     "rollback": ("triangle-down", RED),
     "tuning": ("diamond", ORANGE),
-    "refit": ("square", PINK),
+    "calibration": ("square", PINK),
 }
 
 
@@ -56,7 +56,12 @@ def timeline_events(
         for each in revisions
     ]
     events += [
-        TimelineEvent(at=each.created_at, kind="refit", label="refit", detail=f"{each.actor}: {each.reason}")
+        TimelineEvent(
+            at=each.created_at,
+            kind="calibration",
+            label="refit" if each.is_refit else "fit",
+            detail=f"{each.actor}: {each.reason}",
+        )
         for each in runs
     ]
     return tuple(
@@ -65,7 +70,7 @@ def timeline_events(
 
 
 def latency_timeline(points: Sequence[MetricPoint], events: Sequence[TimelineEvent]) -> go.Figure:
-    """Draw TPOT over time with promotions, rollbacks, changes of tau and refits on it."""
+    """Draw TPOT over time with promotions, rollbacks, changes of tau and calibrations on it."""
     p50 = [point.tpot_p50_ms for point in points]
     p99 = [point.tpot_p99_ms for point in points]
     drawn = figure(

@@ -29,7 +29,7 @@ def _show(client: ControlPlaneClient) -> None:
     with guarded():
         _show_tiles(client)
     left, right = st.columns([2.6, 1])
-    with left, panel("TPOT and what happened", "Marks are promotions, rollbacks, changes of tau and refits."):
+    with left, panel("TPOT and what happened", "Marks: promotions, rollbacks, tunings, calibrations."):
         _show_timeline(client)
     with right, panel("Open alerts", is_tall=True):
         _show_alerts(client)
@@ -211,7 +211,7 @@ def _show_alert(alert: Alert) -> None:
 def _show_events(client: ControlPlaneClient) -> None:
     events = _events(client)
     if not events:
-        show_empty("Nothing was promoted, rolled back, tuned or refitted in this range.")
+        show_empty("Nothing was promoted, rolled back, tuned or calibrated in this range.")
         return
     now = datetime.now(UTC)
     show_table(

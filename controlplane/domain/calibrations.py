@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
+from eldr_runtime.centroid_version import VersionOrigin
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracePack:
@@ -55,6 +57,11 @@ class CalibrationRun:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+
+    @property
+    def is_refit(self) -> bool:
+        """Whether it follows an active version whose traffic or workers have changed."""
+        return self.origin in (VersionOrigin.DRIFT_REFIT, VersionOrigin.TOPOLOGY_REFIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,7 +158,7 @@ def _work(
         progress,
         inherit=inherit,
         origin=VersionOrigin(run.origin),
-        parent_hash=active.content_hash if active is not None and _is_refit(run.origin) else None,
+        parent_hash=active.content_hash if active is not None and run.is_refit else None,
     )
     progress(JUDGE_STAGE, 0.0)
     is_live = run.trace_pack_id is None
@@ -168,10 +168,6 @@ def _work(
         projection=write_projection(build_projection(trace, result)),
         drift=write_drift(build_drift_reference(trace, result)) if is_live else None,
     )
-
-
-def _is_refit(origin: str) -> bool:
-    return origin in (VersionOrigin.DRIFT_REFIT, VersionOrigin.TOPOLOGY_REFIT)
 
 
 def _can_inherit(active: CentroidVersion | None) -> bool:

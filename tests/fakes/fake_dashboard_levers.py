@@ -261,7 +261,7 @@ class FakeLevers:
         return (
             self._run(9, RunState.RUNNING, 1, **running),
             self._run(8, RunState.SUCCEEDED, 14),
-            self._run(7, RunState.SUCCEEDED, 36),
+            self._run(7, RunState.SUCCEEDED, 36, origin="calibration"),
             self._run(4, RunState.FAILED, 400, version_id=None, error="412 requests have no covered token"),
         )
 
