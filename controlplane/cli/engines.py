@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -81,7 +81,8 @@ class SimulatedEngine:
 
     def fleet(self) -> CreateFleet:
         """Return the command that makes its fleet."""
-        return _demo_fleet("demo", self.shape, gpu="MI300X, simulated", is_simulated=True)
+        fleet = _demo_fleet("demo", self.shape, gpu="MI300X, simulated", is_simulated=True)
+        return replace(fleet, latency_preset=self.PRESET)
 
     def workers(self, n_prefill: int, n_decode: int) -> tuple[WorkersPlan, ...]:
         """Return one process with all workers."""

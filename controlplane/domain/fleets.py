@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from controlplane.domain.limits import check_between
 from eldr_runtime.errors import InvalidValue
+from eldr_runtime.latency_model import PRESETS
 from eldr_runtime.model_shape import ModelShape
 from eldr_runtime.routing_config import WorkerState
 
@@ -23,6 +24,7 @@ class Fleet:
     name: str
     shape: ModelShape
     gpu: str
+    latency_preset: str | None
     kv_block_size_tokens: int
     decode_profile_share: float
     signature_sample_share: float
@@ -35,7 +37,11 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateFleet:
-    """Command: make a fleet. Shares are of requests, in [0, 1]; samples are kept for `retention_days`."""
+    """Command: make a fleet. Shares are of requests, in [0, 1]; samples are kept for `retention_days`.
+
+    `latency_preset` names the latency model that step times are predicted by (`eldr latency show`); without
+    it the one of the same model on the same GPU is taken, if there is one.
+    """
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
@@ -43,6 +49,7 @@ class CreateFleet:
     shape: ModelShape
     reason: str
     gpu: str = "unknown"
+    latency_preset: str | None = None
     kv_block_size_tokens: int = 16
     decode_profile_share: float = 0.01
     signature_sample_share: float = 0.01
@@ -53,6 +60,9 @@ class CreateFleet:
     def __post_init__(self) -> None:
         if not FLEET_NAME.fullmatch(self.name):
             raise InvalidValue(field="name", value=self.name, limit=FLEET_NAME_LIMIT)
+        if self.latency_preset is not None and self.latency_preset not in PRESETS:
+            limit = f"one of {', '.join(sorted(PRESETS))}"
+            raise InvalidValue(field="latency_preset", value=self.latency_preset, limit=limit)
         for field in ("decode_profile_share", "signature_sample_share"):
             check_between(field, getattr(self, field), 0, 1)
         check_between("kv_block_size_tokens", self.kv_block_size_tokens, 1, 4096)

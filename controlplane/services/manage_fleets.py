@@ -25,6 +25,7 @@ def make_fleet(change: Change, command: CreateFleet) -> Fleet:
         n_experts=command.shape.n_experts,
         top_k=command.shape.top_k,
         gpu=command.gpu,
+        latency_preset=command.latency_preset,
         kv_block_size_tokens=command.kv_block_size_tokens,
         decode_profile_share=command.decode_profile_share,
         signature_sample_share=command.signature_sample_share,

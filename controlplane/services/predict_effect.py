@@ -18,7 +18,7 @@ from controlplane.storage.database import Database, ReadSession
 from controlplane.storage.repositories import routers, samples, versions, workers
 from controlplane.storage.repositories.samples import SampleFilter
 from eldr_runtime.centroid_version import CentroidVersion
-from eldr_runtime.latency_model import PRESETS, LatencyModel
+from eldr_runtime.latency_model import PRESETS, LatencyModel, find_preset
 from eldr_runtime.policies.choice import PolicyName
 from eldr_runtime.routing_config import WorkerRole, WorkerState
 
@@ -133,8 +133,10 @@ def _recent_traffic(session: ReadSession, fleet: str, version: CentroidVersion) 
 
 
 def _latency_of(session: ReadSession, fleet: str) -> LatencyModel | None:
-    """Find the latency model of the fleet's model on its GPU; None where nobody has one."""
+    """Find the latency model the fleet names, or that of its model on its GPU; None where nobody has one."""
     row = get_fleet(session, fleet)
+    if row.latency_preset is not None:
+        return find_preset(row.latency_preset).model
     name = row.model.rpartition("/")[2]  # without its publisher
     for preset in PRESETS.values():
         is_model = preset.shape == replace(shape_of(row), model=preset.shape.model)

@@ -101,6 +101,7 @@ class FakeDashboardClient(levers.FakeLevers, telemetry.FakeTelemetry):
             name=FLEET,
             shape=shape,
             gpu="mi300x",
+            latency_preset=None,
             kv_block_size_tokens=16,
             decode_profile_share=0.05,
             signature_sample_share=0.05,

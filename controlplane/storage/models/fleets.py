@@ -19,6 +19,7 @@ class FleetRow(Table):
     n_experts: Mapped[int]
     top_k: Mapped[int]
     gpu: Mapped[str] = mapped_column(String(NAME_LENGTH))
+    latency_preset: Mapped[str | None] = mapped_column(String(NAME_LENGTH))
     kv_block_size_tokens: Mapped[int]
     decode_profile_share: Mapped[float]
     signature_sample_share: Mapped[float]

@@ -73,6 +73,7 @@ def to_fleet(row: FleetRow) -> Fleet:
         name=row.name,
         shape=ModelShape(model=row.model, n_layers=row.n_layers, n_experts=row.n_experts, top_k=row.top_k),
         gpu=row.gpu,
+        latency_preset=row.latency_preset,
         kv_block_size_tokens=row.kv_block_size_tokens,
         decode_profile_share=row.decode_profile_share,
         signature_sample_share=row.signature_sample_share,

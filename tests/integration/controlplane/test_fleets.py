@@ -18,6 +18,13 @@ def test_a_fleet_is_made_once(admin, viewer) -> None:
     assert (again.status_code, "one" in again.json()["detail"]) == (409, True)
 
 
+def test_an_unknown_latency_preset_is_named(admin) -> None:
+    refused = admin.post("/v1/fleets", json=command() | {"latency_preset": "abacus"})
+    assert (refused.status_code, refused.json()["field"]) == (422, "latency_preset")
+    assert "one of" in refused.json()["detail"]
+    assert admin.get("/v1/fleets/one").status_code == 404
+
+
 def test_fleets_are_listed_by_name_page_by_page(admin, viewer) -> None:
     for name in ("b", "a", "c"):
         admin.post("/v1/fleets", json=command(name))

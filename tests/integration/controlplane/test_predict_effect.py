@@ -4,8 +4,10 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from controlplane.storage.models.fleets import FleetRow
 from controlplane.storage.models.metadata import new_id
 from controlplane.storage.models.telemetry import SampleRow
+from eldr_runtime.latency_model import find_preset
 
 
 @pytest.fixture
@@ -59,6 +61,17 @@ def test_recent_traffic_is_replayed_at_several_tau(control_plane, fleet, live_fl
     assert preview["curve"][0]["similarity_kept_share"] == pytest.approx(1.0)
     assert preview["curve"][0]["predicted_tpot_p50_ms"] is None, "nobody measured toy/moe"
     assert all(2 <= point["predicted_union"] <= 8 for point in preview["curve"])
+
+
+def test_step_times_are_predicted_by_the_preset_that_the_fleet_names(
+    control_plane, fleet, live_fleet, ask, trace_of
+) -> None:
+    add_samples(control_plane, fleet, trace_of(120))
+    with control_plane.change() as change:
+        change.session.get_one(FleetRow, fleet).latency_preset = "qwen3-30b-a3b-mi300x"
+    point = ask(tau=0.07)["curve"][0]
+    model = find_preset("qwen3-30b-a3b-mi300x").model
+    assert point["predicted_tpot_p50_ms"] > float(model.step_ms(point["predicted_union"] / 2, 1.0, 0.0))
 
 
 def test_a_policy_without_tau_has_one_point(control_plane, fleet, live_fleet, ask, trace_of) -> None:

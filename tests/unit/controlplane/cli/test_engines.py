@@ -59,6 +59,7 @@ def test_simulated_workers_share_a_process_and_the_loads_profiles() -> None:
     assert plan.arguments[0] == "fleet"
     assert plan.arguments[1 : 1 + len(engine.load_arguments())] == engine.load_arguments()
     assert engine.fleet().is_simulated
+    assert engine.fleet().latency_preset == plan.arguments[plan.arguments.index("--preset") + 1]
 
 
 @pytest.fixture
