@@ -15,8 +15,8 @@ from eldr_runtime.centroid_version import CentroidVersion
 from eldr_runtime.errors import InvalidTrace, InvalidValue
 from eldr_runtime.expert_trace import ExpertTrace
 from eldr_runtime.held_out_union import centroid_similarities, split_half, union_changes
+from eldr_runtime.policies.choice import DEFAULT_LOAD_CAP
 
-LOAD_CAP = 1.25  # of a worker's even share, as `eldr_capped` has it
 CONFIDENCE = 0.95
 
 
@@ -119,7 +119,7 @@ def pooled(comparisons: Sequence[PairedComparison]) -> PairedComparison:
     )
 
 
-def centroids_under_cap(version: CentroidVersion, trace: ExpertTrace, load_cap: float = LOAD_CAP) -> Ints:
+def centroids_under_cap(version: CentroidVersion, trace: ExpertTrace, load_cap: float = DEFAULT_LOAD_CAP) -> Ints:
     """Give each request to a centroid, none more than `load_cap` times its even share, at the least distance.
 
     So a router with that load cap places them: what crowds round one centroid has to go on to the next.
