@@ -119,7 +119,9 @@ def pooled(comparisons: Sequence[PairedComparison]) -> PairedComparison:
     )
 
 
-def centroids_under_cap(version: CentroidVersion, trace: ExpertTrace, load_cap: float = DEFAULT_LOAD_CAP) -> Ints:
+def centroids_under_cap(
+    version: CentroidVersion, trace: ExpertTrace, load_cap: float = DEFAULT_LOAD_CAP
+) -> Ints:
     """Give each request to a centroid, none more than `load_cap` times its even share, at the least distance.
 
     So a router with that load cap places them: what crowds round one centroid has to go on to the next.
