@@ -10,6 +10,7 @@ from controlplane.domain.fleets import CreateFleet
 from eldr_runtime.errors import UnreadableFile
 from eldr_runtime.model_shape import ModelShape
 from eldr_runtime.routing_config import WorkerRole
+from eldr_runtime.simulated_fleet.pool_source import GENERATED_SHAPE
 
 REASON = "first start of eldr up"
 
@@ -68,13 +69,12 @@ class SimulatedEngine:
     """
 
     USUAL: ClassVar = UsualSize(n_prefill=2, n_decode=8, rate_per_second=45.0, output_tokens=192)
-    GENERATED: ClassVar = ModelShape(model="generated-48x128", n_layers=48, n_experts=128, top_k=8)
     PRESET = "qwen3-30b-a3b-mi300x"
     WORKLOAD = "balanced"
     PROMPT_TOKENS = 150
     STREAM_INTERVAL_TOKENS = 4
 
-    shape: ModelShape = GENERATED
+    shape: ModelShape = GENERATED_SHAPE
     pack: Path | None = None
     seed: int = 1
     start_seconds: float = 90.0
