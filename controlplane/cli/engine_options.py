@@ -10,8 +10,9 @@ from eldr_runtime.cli.console import say
 from eldr_runtime.cli.numbers import NumberRange
 from eldr_runtime.cli.option_group import option_group
 from eldr_runtime.cli.shipped import CHECKPOINT, PROMPTS
-from eldr_runtime.errors import InvalidTrace, UnreadableFile
+from eldr_runtime.errors import UnreadableFile
 from eldr_runtime.latency_model import find_preset
+from eldr_runtime.simulated_fleet.profile_pool import pool_of_trace
 from eldr_runtime.trace_files import load_trace
 from eldr_runtime.vllm_adapter.cpu_environment import ensure_cpu_environment
 
@@ -123,14 +124,10 @@ engine_options = option_group("serving", _OPTIONS, _serving)
 def _simulated(pack: Path | None) -> SimulatedEngine:
     if pack is None:
         return SimulatedEngine()
-    trace = load_trace(pack)
-    if not trace.has_decode:
-        raise InvalidTrace(
-            field="decode_counts", value=None, limit="present: they say how decodes use experts"
-        )
-    if (note := find_preset(SimulatedEngine.PRESET).note_on(trace.shape)) is not None:
+    shape = pool_of_trace(load_trace(pack)).shape  # the fleet would refuse it later, in a log
+    if (note := find_preset(SimulatedEngine.PRESET).note_on(shape)) is not None:
         say(f"note: {note}")
-    return SimulatedEngine(shape=trace.shape, pack=pack.resolve())
+    return SimulatedEngine(shape=shape, pack=pack.resolve())
 
 
 def _vllm_cpu(environment: Path, checkpoint: Path, prompts: Path) -> VllmCpuEngine:
