@@ -69,8 +69,8 @@ def test_a_folder_with_the_fleet_of_another_model_is_refused_before_workers_are(
     with ControlPlaneClient(control_plane.url, control_plane.secret_of(Role.ADMIN), "demo") as client:
         stack.ensure_fleet(client)
         stack.ensure_fleet(client)
-        assert [fleet.shape for fleet in client.fleets()] == [SimulatedEngine.GENERATED]
-        other = SimulatedEngine(shape=replace(SimulatedEngine.GENERATED, n_layers=24))
+        assert [fleet.shape for fleet in client.fleets()] == [SimulatedEngine().shape]
+        other = SimulatedEngine(shape=replace(SimulatedEngine().shape, n_layers=24))
         stack = Stack(StackSettings(folder=folder, engine=other), stack.keys)
         with pytest.raises(FolderOfOtherModel, match="give another folder with --data"):
             stack.ensure_fleet(client)
