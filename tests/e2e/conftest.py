@@ -24,7 +24,7 @@ from eldr_runtime.json_values import from_json_value
 from eldr_runtime.signature import SignatureTransform, TransformName
 
 N_DECODE = 4
-SHAPE = SimulatedEngine.GENERATED
+SHAPE = SimulatedEngine().shape
 TIMEOUT_SECONDS = 60.0
 # Longer than a metrics window of the demo and the time until it is delivered.
 SETTLE_SECONDS = 5.0

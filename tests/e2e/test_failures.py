@@ -30,7 +30,7 @@ def official_client(running):
 
 def test_the_official_client_streams_chats_and_completions(official_client) -> None:
     asked = {
-        "model": SimulatedEngine.GENERATED.model,
+        "model": SimulatedEngine().shape.model,
         "max_tokens": 24,
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -43,7 +43,7 @@ def test_the_official_client_streams_chats_and_completions(official_client) -> N
     completion = list(official_client.completions.create(prompt="profile 4", **asked))
     assert "".join(chunk.choices[0].text for chunk in completion if chunk.choices)
     assert completion[-1].usage.completion_tokens == 24
-    assert [model.id for model in official_client.models.list()] == [SimulatedEngine.GENERATED.model]
+    assert [model.id for model in official_client.models.list()] == [SimulatedEngine().shape.model]
 
 
 def test_a_trace_is_recorded_through_the_fleet_and_calibrated(running, tmp_path, capsys) -> None:
@@ -55,7 +55,7 @@ def test_a_trace_is_recorded_through_the_fleet_and_calibrated(running, tmp_path,
     assert run([*command, "--workers", "4", "--splits", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["n_requests"] == 40
     trace = load_trace(pack)
-    assert (len(trace), trace.shape, trace.has_decode) == (40, SimulatedEngine.GENERATED, True)
+    assert (len(trace), trace.shape, trace.has_decode) == (40, SimulatedEngine().shape, True)
     assert trace.labels == tuple(line["topic"] for line in lines)
     assert list(tmp_path.glob("*.partial")) == []
 
@@ -120,7 +120,7 @@ def test_a_router_started_without_a_control_plane_serves_from_disk(running, offi
     status = running.router_status()
     assert (status["config_source"], status["generation_applied"]) == ("disk", generation)
     answer = official_client.completions.create(
-        model=SimulatedEngine.GENERATED.model, prompt="profile 5", max_tokens=8
+        model=SimulatedEngine().shape.model, prompt="profile 5", max_tokens=8
     )
     assert answer.usage.completion_tokens == 8
     assert running.router_status()["routed_without_signature"] == {}
