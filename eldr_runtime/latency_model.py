@@ -171,10 +171,10 @@ def fit_latency(rows: LatencyRows) -> LatencyFit:
     )
 
 
-def find_preset(name: str) -> LatencyPreset:
-    """Return the preset of this name."""
+def find_preset(name: str, field: str = "preset") -> LatencyPreset:
+    """Return the preset of this name, or raise `InvalidValue` of the field that held the name."""
     if name not in PRESETS:
-        raise InvalidValue(field="preset", value=name, limit=f"one of {', '.join(sorted(PRESETS))}")
+        raise InvalidValue(field=field, value=name, limit=f"one of {', '.join(sorted(PRESETS))}")
     return PRESETS[name]
 
 

@@ -14,10 +14,8 @@ from eldr_runtime.balanced_kmeans import assign_balanced
 from eldr_runtime.centroid_version import CentroidVersion
 from eldr_runtime.errors import InvalidTrace, InvalidValue
 from eldr_runtime.expert_trace import ExpertTrace
-from eldr_runtime.held_out_union import centroid_similarities, split_half, union_changes
+from eldr_runtime.held_out_union import CONFIDENCE, centroid_similarities, split_half, union_changes
 from eldr_runtime.policies.choice import DEFAULT_LOAD_CAP
-
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

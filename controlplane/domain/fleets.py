@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from controlplane.domain.limits import check_between
 from eldr_runtime.errors import InvalidValue
-from eldr_runtime.latency_model import PRESETS
+from eldr_runtime.latency_model import find_preset
 from eldr_runtime.model_shape import ModelShape
 from eldr_runtime.routing_config import WorkerState
 
@@ -60,9 +60,8 @@ class CreateFleet:
     def __post_init__(self) -> None:
         if not FLEET_NAME.fullmatch(self.name):
             raise InvalidValue(field="name", value=self.name, limit=FLEET_NAME_LIMIT)
-        if self.latency_preset is not None and self.latency_preset not in PRESETS:
-            limit = f"one of {', '.join(sorted(PRESETS))}"
-            raise InvalidValue(field="latency_preset", value=self.latency_preset, limit=limit)
+        if self.latency_preset is not None:
+            find_preset(self.latency_preset, field="latency_preset")
         for field in ("decode_profile_share", "signature_sample_share"):
             check_between(field, getattr(self, field), 0, 1)
         check_between("kv_block_size_tokens", self.kv_block_size_tokens, 1, 4096)
